@@ -124,8 +124,8 @@ def page(rows: Mapping[str, Row], content: Measured) -> str:
         minutes = sum(figures["seconds"] for name, figures in done.items() if not rows[name].on_request) / 60
         days, cores = ({str(figures[key]) for figures in done.values()} for key in ("on", "cores"))
         parts.append(
-            f"Machine: {content['machine']}. Measured from {min(days)} to {max(days)}, on {' or '.join(sorted(cores))} "
-            f"cores, in {minutes:.0f} minutes in all."
+            f"Machine: {measured.machines(content, done.values())}. Measured from {min(days)} to {max(days)}, on "
+            f"{' or '.join(sorted(cores))} cores, in {minutes:.0f} minutes in all."
         )
         parts.append(f"Versions: {'; or '.join(sorted({figures['versions'] for figures in done.values()}))}.")
     return "\n\n".join(parts) + "\n"

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from filelock import FileLock
 
 from regard import files
-from regard.data.fetching import cache
+from regard.data.store import cache
 
 Measured = dict[str, Any]
 
@@ -34,12 +34,18 @@ def save(path: Path, group: str, order: Sequence[str], name: str, figures: dict[
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock):
         measured = read(path)
-        at = {"cores": cores(), "on": time.strftime("%Y-%m-%d")}
+        version = torch.__version__.partition("+")[0]
+        machine = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
+        at = {"cores": cores(), "on": time.strftime("%Y-%m-%d"), "machine": machine}
         done = {**measured.get(group, {}), name: {**figures, **at}}
         measured[group] = {known: done[known] for known in order if known in done}
-        version = torch.__version__.partition("+")[0]
-        measured["machine"] = f"{processor()}, {os.cpu_count()} cores, PyTorch {version}, {platform.system()}"
+        measured.setdefault("machine", machine)
         files.write(path, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+
+
+def machines(measured: Measured, rows: Iterable[dict[str, Any]]) -> str:
+    """On what these figures were measured; where they do not say, it was on the first machine."""
+    return " or ".join(sorted({figures.get("machine", measured["machine"]) for figures in rows}))
 
 
 def cores() -> int:

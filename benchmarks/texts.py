@@ -27,6 +27,7 @@ from regard.measure import Work
 LINE = 60  # words
 VOCABULARY = 4_096
 PROCESSES = 2
+BATCHES = 1_000
 
 
 def write_text(path: Path, size: int, seed: int) -> Path:
@@ -141,12 +142,11 @@ def _with_datasets(path: Path, tokenizer: Tokenizer, folder: Path) -> Column:
     return Column(folder / "ids", numpy.uint16, count)
 
 
-def memory(tiny: bool) -> Figures:
+def memory(size: int, runs: int, tiny: bool) -> Figures:
     """In processes of their own. Longer texts need no more: 120 MB are five times what a tokenizer is trained on."""
-    size = 50_000 if tiny else 120_000_000
     with tempfile.TemporaryDirectory() as folder:
-        runs = [partial(_preparation, folder, size, number) for number in range(1 if tiny else RUNS)]
-        return {"ours": [peak_memory_alone(run) for run in runs]}
+        prepare_run = partial(_preparation, folder, 50_000 if tiny else size)
+        return {"ours": [peak_memory_alone(partial(prepare_run, number)) for number in range(1 if tiny else runs)]}
 
 
 def _preparation(folder: str, size: int, seed: int) -> Work:
@@ -155,7 +155,10 @@ def _preparation(folder: str, size: int, seed: int) -> Work:
     def work() -> Any:
         corpus = open_corpus(path)
         tokenizer = train_tokenizer(corpus.sample(), "bpe", VOCABULARY, append_eos=False, sentences=False)
-        return prepare(path, tokenizer, Path(folder) / "prepared")
+        tokens = prepare(path, tokenizer, Path(folder) / "prepared")
+        generator = numpy.random.default_rng(seed)
+        for _ in range(BATCHES):  # from everywhere: what is mapped and kept would count
+            tokens.windows(generator.integers(0, len(tokens) - 129, 64), 129)
 
     return work
 
@@ -185,12 +188,21 @@ ROWS = (
         partial(opening, 16_000_000),
         limit=2,
     ),
-    Row(
-        "texts/memory",
-        "a tokenizer trained and 120 MB of text tokenized: peak extra memory",
-        "",
-        memory,
-        limit=400,
-        unit="MB",
+    *(
+        Row(
+            f"texts/{name}",
+            f"a tokenizer trained, {shown} of text tokenized, and {BATCHES:,} batches of it: peak extra memory",
+            "",
+            partial(memory, size, runs),
+            limit=400,
+            unit="MB",
+            on_request=on_request,
+        )
+        for name, shown, size, runs, on_request in (
+            ("memory", "120 MB", 120_000_000, RUNS, False),
+            ("memory-500MB", "0.5 GB", 500_000_000, 1, True),
+            ("memory-1GB", "1 GB", 1_000_000_000, 1, True),
+            ("memory-2GB", "2 GB", 2_000_000_000, 1, True),
+        )
     ),
 )

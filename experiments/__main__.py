@@ -80,7 +80,7 @@ def read() -> Measured:
 
 def page(done_by_name: Measured) -> str:
     """The page in Markdown."""
-    parts = [INTRODUCTION, "", f"Machine: {done_by_name.get('machine', '')}."]
+    parts = [INTRODUCTION]
     for name in EXPERIMENTS:
         experiment, done = load(name), done_by_name.get(name, {})
         parts += ["", f"## {experiment.title}", "", f"Aim: {experiment.aim}", ""]
@@ -88,7 +88,9 @@ def page(done_by_name: Measured) -> str:
         if done:
             cores = sorted({figures["cores"] for figures in done.values() if "cores" in figures})
             parts.append(experiment.render(done))
-            parts += ["", f"Cores of each trial: {' or '.join(map(str, cores))}."] if cores else []
+            if cores:
+                at = measured.machines(done_by_name, done.values())
+                parts += ["", f"Cores of each trial: {' or '.join(map(str, cores))}. Machine: {at}."]
         if missing:
             count = len(experiment.trials)
             parts += ["", f"Not measured yet: {len(missing)} of {count} trials, the first: {missing[0]}."]

@@ -12,8 +12,7 @@ from regard.data.fetching import fetch
 from regard.data.pairs import Pair, read_aligned_pairs
 from regard.data.split import Parts, split
 from regard.data.words import split as split_words
-from regard.models.alignment import align_heads
-from regard.models.translator import Translator
+from regard.models.translator import Translator, align_heads
 from regard.training.metrics import alignment_error_rate
 
 SET = "bible-alignments"

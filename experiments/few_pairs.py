@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks.measured import cores
 from experiments.trial import Experiment, Figures, Trial, spread, table, train
-from regard.data.fetching import cache, fetch
+from regard.data.fetching import fetch
+from regard.data.store import cache
 
 PAIRS = 10_000
 SEEDS = (0, 1, 2)  # of the weights, and of which pairs there are

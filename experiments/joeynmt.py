@@ -21,9 +21,9 @@ import yaml
 
 from experiments.joeynmt_buckets import buckets
 from experiments.trial import Figures
-from regard.data.fetching import cache
 from regard.data.pairs import Pair, read_pairs
 from regard.data.split import split
+from regard.data.store import cache
 from regard.models.texts import plain
 from regard.models.translator import Translator
 from regard.training.metrics import bleu

@@ -9,8 +9,9 @@ from pathlib import Path
 from experiments import nanogpt
 from experiments.trial import Experiment, Figures, Trial, spread, table, train
 from regard.data.corpus import topics
-from regard.data.fetching import cache, fetch
-from regard.training.evaluate import evaluate
+from regard.data.fetching import fetch
+from regard.data.store import cache
+from regard.training.run import evaluate
 
 MINUTES = 5  # for each run; nanoGPT's 2,000 steps take less
 SEEDS = (0, 1, 2)

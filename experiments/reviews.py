@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.trial import Experiment, Figures, Trial, block, spread, table, train, trial_folder
-from regard.data.fetching import cache, fetch
+from regard.data.fetching import fetch
 from regard.data.labelled import read_labelled
 from regard.data.split import part, split
-from regard.training.evaluate import evaluate
+from regard.data.store import cache
+from regard.training.run import evaluate
 
 SIZES = (50, 100, 200, 500, 1_000, 2_000, 0)  # labels; 0: all of them
 SEEDS = (0, 1, 2)  # of the weights, and of which reviews have labels

@@ -8,8 +8,6 @@ Importing this module registers two functions with transformers: `attention`, wh
 queries, keys and values, and `attention_mask`, which makes the mask that all layers share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -23,15 +21,7 @@ from regard.attention.api import attend_in
 from regard.attention.tracing import is_traced
 
 try:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import (
-        bidirectional_mask_function,
-        causal_mask_function,
-        eager_mask,
-        sdpa_mask,
-        sliding_window_bidirectional_mask_function,
-        sliding_window_causal_mask_function,
-    )
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
     from transformers.utils import output_capturing
 except ImportError as error:
     message = f"regard.transformers: expected transformers 5 or newer; pip install 'transformers>=5' ({error})"
@@ -41,20 +31,9 @@ except ImportError as error:
 # What models hand on to attention and what does not change its result. Windows are in the mask already, and so are the
 # position ids of packed sequences.
 IRRELEVANT = {
-    "cache_position",
-    "deterministic",
-    "input_ids",
-    "max_length_k",
-    "max_length_q",
-    "num_items_in_batch",
-    "output_hidden_states",
-    "output_router_logits",
-    "position_ids",
-    "return_dict",
-    "seq_idx",
-    "sliding_window",
-    "token_type_ids",
-    "use_cache",
+    *("cache_position", "deterministic", "input_ids", "max_length_k", "max_length_q", "num_items_in_batch"),
+    *("output_hidden_states", "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window"),
+    *("token_type_ids", "use_cache"),
 }
 
 
@@ -157,7 +136,7 @@ class LazyMask(Tensor):
     made: Tensor | None
 
     @staticmethod
-    def __new__(cls, mask: Mask | None, make: Callable[[], Tensor], shape: Sequence[int], **kind: Any) -> LazyMask:
+    def __new__(cls, mask: Mask | None, make: Callable[[], Tensor], shape: Sequence[int], **kind: Any) -> "LazyMask":
         lazy: LazyMask = Tensor._make_wrapper_subclass(cls, shape, **kind)
         lazy.mask, lazy.make, lazy.made = mask, make, None
         return lazy
@@ -182,7 +161,7 @@ def attention_mask(
     kv_length: int,
     q_offset: int | Tensor = 0,
     kv_offset: int | Tensor = 0,
-    mask_function: Callable[..., Any] = causal_mask_function,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
     attention_mask: Tensor | None = None,
     local_size: int | None = None,
     dtype: torch.dtype = torch.float32,
@@ -206,13 +185,13 @@ def attention_mask(
         "allow_is_causal_skip": False,
         "allow_is_bidirectional_skip": False,
     }
-    make = partial(eager_mask, **arguments, dtype=dtype)
+    make = partial(masking_utils.eager_mask, **arguments, dtype=dtype)
     if is_traced(*(given for given in (attention_mask, q_offset, kv_offset) if isinstance(given, Tensor))):
         dense: Tensor = make()
         return dense
     band = _band(mask_function, local_size)
     if band is None:
-        mask: Mask | None = keep(sdpa_mask(**arguments))
+        mask: Mask | None = keep(masking_utils.sdpa_mask(**arguments))
     else:
         start, offset = int(kv_offset), int(q_offset - kv_offset)
         mask = _window(*band, offset, q_length, kv_length)
@@ -239,15 +218,16 @@ def _visible(padding: Tensor | None, positions: slice) -> Mask | None:
 
 def _band(mask_function: Callable[..., Any], local_size: int | None) -> tuple[int | None, int | None] | None:
     """How many keys to the left and to the right are visible (None: all) by this function; None: it is no such one."""
-    if mask_function is bidirectional_mask_function:
+    if mask_function is masking_utils.bidirectional_mask_function:
         return None, None
-    if mask_function is causal_mask_function:
+    if mask_function is masking_utils.causal_mask_function:
         return None, 0
-    if local_size is not None and _same(mask_function, sliding_window_causal_mask_function(local_size)):
+    if local_size is None:
+        return None
+    if _same(mask_function, masking_utils.sliding_window_causal_mask_function(local_size)):
         return local_size - 1, 0
-    if local_size is not None and _same(mask_function, sliding_window_bidirectional_mask_function(local_size)):
-        return local_size, local_size
-    return None
+    both_sides = masking_utils.sliding_window_bidirectional_mask_function(local_size)
+    return (local_size, local_size) if _same(mask_function, both_sides) else None
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import fused
-from regard.attention.formula import Call, TileInput, of_batch, solve, zero_hidden
+from regard.attention.formula import Call, TileInput, of_batch, solve
 from regard.attention.layout import Tile
-from regard.attention.masks import additive_mask
+from regard.attention.masks import additive_mask, zero_hidden
 from regard.attention.tiling import Tiles, full_precision, in_blocks, join_blocks, simplest, streamed_tiles
 from regard.attention.tracing import recorded, substituted
 
@@ -124,6 +124,10 @@ class _Run:
 
     def _solve(self, number: int, given: TileInput, live: Tensor | None = None) -> Tensor:
         tile, seed = self.tiles[number], None if self.seed is None else self.seed + number
+        if self.call.scale is not None:  # what the kernel could not do: the whole has not been blanked before
+            allowed, _ = self.call.restrictions(tile)
+            key, value = zero_hidden(allowed, given.key, given.value)
+            given = given._replace(key=key, value=value)
         if self.guarded:
             return solve(self.call, tile, given, live=live, guarded=True, seed=seed)[0]
         output = solve(self.call, tile, given, seed=seed)[0]

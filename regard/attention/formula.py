@@ -28,7 +28,7 @@ from torch import softmax as softmax_over  # bound here: view/intercept.py must 
 from regard.attention import fused
 from regard.attention.dropout import dropout
 from regard.attention.layout import Layout, Tile, prepare
-from regard.attention.masks import BoundMask, Mask, check_mask
+from regard.attention.masks import BoundMask, Mask, check_mask, zero_hidden
 from regard.attention.mods import require_score
 from regard.attention.normalizers import SOFTMAX, Normalizer, Softmax, require_normalizer
 from regard.attention.scores import Score
@@ -203,28 +203,6 @@ def restrict(scores: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Ten
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
-
-
-def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
-
-    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
-    """
-    if allowed is None:
-        return tensors
-    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
-    if is_traced(allowed, *tensors):
-        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
-    if not bool(hidden.any()):
-        return tensors
-    filled = []
-    for rows in tensors:
-        distinct = rows
-        for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
-            if rows.stride(dim) == 0 and hidden.shape[dim] == 1 < rows.shape[dim]:
-                distinct = distinct.narrow(dim, 0, 1)
-        filled.append(distinct.masked_fill(hidden, 0).expand_as(rows))
-    return tuple(filled)
 
 
 def normalize(

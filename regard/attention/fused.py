@@ -8,9 +8,11 @@ Shapes: query (B, R, n, size) · key, value (B, R, m, size), all of one size · 
 to the scores · lse (B, R, n).
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any
 
 import torch
@@ -18,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention  # bound at import: `capture`, which patches it, skips ours
 
-from regard.attention.layout import remembered_layout
-from regard.attention.masks import Mask
+from regard.attention.layout import Layout, remembered_layout
+from regard.attention.masks import BoundMask, Mask, zero_hidden
 from regard.attention.scores import DEFAULT, Dot
 from regard.attention.tracing import in_transform
 
@@ -55,12 +57,13 @@ def quick_attention(
         added = bound.added(dtype, layout)
         if grouped and added is not None and added.shape[:2] != (1, 1):  # that of a bound mask is by groups
             return None
-    if score is None and not grouped:  # each argument by name takes time that counts here
-        output = scaled_dot_product_attention(query, key, value, added)
-    else:
-        scale = (score or DEFAULT).scale_of(query)
-        output = scaled_dot_product_attention(query, key, value, added, scale=scale, enable_gqa=grouped)
-    return output if is_trusted(output, query, key, value, added is None) else None
+    kernel: Any = scaled_dot_product_attention
+    if score is not None or grouped:  # each argument by name takes time that counts here
+        kernel = partial(kernel, scale=(score or DEFAULT).scale_of(query), enable_gqa=grouped)
+    output: Tensor = kernel(query, key, value, added)
+    if is_trusted(output, query, key, value, added is None):
+        return output
+    return None if mask is None else _without_hidden(kernel, query, key, value, bound, layout)
 
 
 def is_plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -81,10 +84,26 @@ def is_plain(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return 0 not in query.shape and 0 not in key.shape and 0 not in value.shape
 
 
-def attend_small(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor | None:
+def attend_small(
+    query: Tensor, key: Tensor, value: Tensor, mask: BoundMask | None, layout: Layout, scale: float
+) -> Tensor | None:
     """The output without gradients; None where it cannot be trusted."""
-    output = scaled_dot_product_attention(query, key, value, mask, scale=scale)
-    return output if is_trusted(output, query, key, value, mask is None) else None
+    added = None if mask is None else mask.added(query.dtype, layout)
+    kernel = partial(scaled_dot_product_attention, scale=scale)
+    output: Tensor = kernel(query, key, value, added)
+    if is_trusted(output, query, key, value, added is None):
+        return output
+    return None if mask is None else _without_hidden(kernel, query, key, value, mask, layout)
+
+
+def _without_hidden(
+    kernel: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, mask: BoundMask, layout: Layout
+) -> Tensor | None:
+    """The output once more: what nobody sees may be all that was in the way."""
+    key, value = zero_hidden(mask.allowed(layout.whole), key, value)
+    added = mask.added(query.dtype, layout)
+    output = kernel(query, key, value, added)
+    return output if is_trusted(output, query, key, value, added is None) else None
 
 
 def forward(
@@ -161,19 +180,21 @@ def pad(rows: Tensor, inner: int) -> Tensor:
 
 
 def is_trusted(output: Tensor, query: Tensor, key: Tensor, value: Tensor, unmasked: bool) -> bool:
-    """Whether the kernel met nothing that it gets wrong, which only numbers that are not finite can make it do.
+    """Whether the kernel met nothing that it gets wrong: numbers, or scores, that are not finite.
 
     It turns a row of NaN scores into 0 where there are so few keys that it uses its scalar loops, a NaN that a row may
-    not see spoils it by NaN − inf, and an infinite value of a weight that underflows becomes NaN. None of these leaves
-    a finite row without a 0: it is enough to look at the output, and only if that is suspicious at the input.
+    not see spoils it by NaN − inf, as does a score beyond the dtype, and an infinite value of a weight that underflows
+    becomes NaN. None of these leaves a finite row without a 0: it is enough to look at the output, and only if that is
+    suspicious at the input.
     """
     # min is NaN if there is one; +inf can only come of an infinite value that is seen. It would copy what is not
     # contiguous: the kernel's output is so only with the heads behind the rows, what is made of parts as it is.
     contiguous = output if output.is_contiguous() else output.transpose(-2, -3)
-    ordinary = isfinite(contiguous.min().item())
+    lowest = contiguous.min().item()
+    ordinary = isfinite(lowest)
     if ordinary and (key.shape[-2] < VECTORISED or not unmasked):
         ordinary = output.count_nonzero().item() == output.numel()
-    return ordinary or are_finite(query, key, value)
+    return ordinary or (not isnan(lowest) and are_finite(query, key, value))
 
 
 def are_finite(*tensors: Tensor) -> bool:

@@ -159,13 +159,9 @@ class BoundMask:
         return self._added[1]
 
     def reached(self, tile: Tile) -> Tensor | None:
-        """(B or 1, R or 1, 1, m): False where it is known that no row of the tile sees the key; None: nowhere."""
-        keys = self.visible_keys(tile)
-        if keys == tile.keys:
-            return None
-        positions = torch.arange(tile.keys.start, tile.keys.stop)
-        within: Tensor = (positions >= keys.start) & (positions < keys.stop)
-        return within[None, None, None]
+        """Which keys any row of the tile sees, (B or 1, R or 1, 1, m or 1); None: all. The others will be blanked."""
+        allowed = self.allowed(tile)
+        return None if allowed is None else allowed.any(-2, keepdim=True)
 
     def add_gradient(self, tile: Tile, grad: Tensor, sums: Sequence[Tensor | None]) -> None:
         """Add what the gradient of the tile's bias makes for each of `tensors` to its sum; None: it is not wanted."""
@@ -215,6 +211,29 @@ def additive_mask(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtyp
     return torch.where(allowed, nothing, -torch.inf)
 
 
+def zero_hidden(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (B, R, m, size) with 0 for those that no query of the tile may attend.
+
+    What stands there, be it NaN, inf or 1e30, can then reach neither an output nor a gradient.
+    """
+    if allowed is None:
+        return tensors
+    hidden = ~allowed.any(-2, keepdim=True).transpose(-2, -1)  # (B or 1, R or 1, m or 1, 1)
+    if is_traced(allowed, *tensors):
+        return tuple(rows.masked_fill(hidden, 0) for rows in tensors)
+    if not bool(hidden.any()):
+        return tensors
+    filled = []
+    for rows in tensors:
+        distinct = rows
+        for dim in range(2):  # what heads share stays shared: other strides would change the last bits of a product
+            if rows.stride(dim) == 0 and hidden.shape[dim] == 1 < rows.shape[dim]:
+                distinct = distinct.narrow(dim, 0, 1)
+        # A clone keeps its strides, which decide the last bits of a product; masked_fill would choose others.
+        filled.append(distinct.clone().masked_fill_(hidden, 0).expand_as(rows))
+    return tuple(filled)
+
+
 # ---------------------------------------------------------------------------------------------------------- joins
 
 
@@ -258,10 +277,6 @@ class _BoundJoin(BoundMask):
         self.by_row = any(part.by_row for part in parts)
         self.ragged = any(part.ragged for part in parts)
         self.learned = any(part.learned for part in parts)
-
-    def reached(self, tile: Tile) -> Tensor | None:
-        allowed = self.allowed(tile)
-        return None if allowed is None else allowed.any(-2, keepdim=True)
 
 
 class _BoundAnd(_BoundJoin):

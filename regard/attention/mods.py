@@ -136,7 +136,7 @@ class _BoundVisible(RangeMask):
     def ranges(self, tile: Tile) -> tuple[slice, slice]:
         if _has_no_numbers(self.layout):
             return tile.keys, slice(0, -1)
-        grain, ends = self._ends_by_group
+        grain, ends, _ = self._scanned
         groups = slice(tile.rows.start // grain, -(-tile.rows.stop // grain))
         ends = ends[tile.batch if len(ends) > 1 else slice(None), groups]
         if not ends.numel():
@@ -145,23 +145,28 @@ class _BoundVisible(RangeMask):
         of_all = slice(int(all_first.max()), int(all_last.min()) + 1)
         return slice(int(first.min()), int(last.max()) + 1), of_all
 
-    @cached_property
-    def _ends_by_group(self) -> tuple[int, Tensor]:
-        """How many rows a group has; and of each group the ends of what it sees, (B or 1, groups, 4).
+    def reached(self, tile: Tile) -> Tensor:
+        _, _, reached = self._scanned  # by any row at all
+        return reached[tile.batch if len(reached) > 1 else slice(None), ..., tile.keys]
 
-        These are the first and the last key that any of its rows sees in any head, and the first and the last that all
-        of them see in all heads, if there is no gap between.
+    @cached_property
+    def _scanned(self) -> tuple[int, Tensor, Tensor]:
+        """How many rows a group has; the ends of what each group sees, (B or 1, groups, 4); which keys any row sees.
+
+        The ends are the first and the last key that any of its rows sees in any head, and the first and the last that
+        all of them see in all heads, if there is no gap between.
         """
         (batch, sharing), n, m = self.layout.folded, self.layout.rows, self.layout.m
         if not (batch and n and m):
-            return 1, torch.tensor([m, -1, 0, m - 1]).expand(1, n, 4)
+            return 1, torch.tensor([m, -1, 0, m - 1]).expand(1, n, 4), torch.zeros(1, 1, 1, m, dtype=torch.bool)
         by_batch, by_head = self._dependence
         step = max(1, tiling.STREAMED // (m * (batch if by_batch else 1) * (sharing if by_head else 1)))
         grain = min(step, -(-n // GROUPS))
-        ends = []
+        ends, reached = [], torch.zeros(1, 1, 1, m, dtype=torch.bool, device=self.layout.device)
         for start in range(0, n, step // grain * grain):
             rows = slice(start, min(start + step // grain * grain, n))
             allowed = self.allowed(Tile(slice(0, batch), rows, slice(0, m)))
+            reached = reached | allowed.any(-2, keepdim=True)
             missing = -allowed.shape[2] % grain  # of the last group: filled with its last row, which changes nothing
             allowed = torch.cat([allowed, allowed[:, :, -1:].expand(-1, -1, missing, -1)], 2) if missing else allowed
             groups = allowed.unflatten(2, (-1, grain))  # (B or 1, R or 1, groups, grain, m)
@@ -169,7 +174,7 @@ class _BoundVisible(RangeMask):
             (first, last), (all_first, all_last) = _first_and_last(some), _first_and_last(full)
             gap = full.sum(-1) != all_last - all_first + 1
             ends.append(torch.stack([first, last, all_first.masked_fill(gap, m), all_last.masked_fill(gap, -1)], -1))
-        return grain, torch.cat(ends, 1)
+        return grain, torch.cat(ends, 1), reached  # (B or 1, R or 1, 1, m)
 
     @cached_property
     def _dependence(self) -> tuple[bool, bool]:

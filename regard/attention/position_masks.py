@@ -1,6 +1,5 @@
-"""Masks that follow from positions alone, without a dense tensor: lengths, segments, causal, window.
-
-They know which keys a tile can see at all, so that whole tiles are skipped and padding is not computed.
+"""Masks that follow from positions alone: lengths, segments, causal, window. They know which keys a tile can see at
+all, so that whole tiles are skipped and padding is not computed.
 """
 
 from bisect import bisect_right
@@ -90,8 +89,7 @@ class _Lengths(Mask):
         counts = _counts_on("lengths", self.counts, layout.device)
         if not layout.batch:
             raise ValueError("lengths: expected a query with a batch dimension in front, got one without")
-        batch, *rest = layout.batch
-        by_row = counts.dim() == 2
+        (batch, *rest), by_row = layout.batch, counts.dim() == 2
         # Not by `in`, which does not see that a size which the compiler leaves open is the same.
         if counts.shape[0] != batch or (by_row and counts.shape[1] != layout.n):
             expected = f"({batch},) or ({batch}, {layout.n}), (batch,) or (batch, n)"
@@ -115,9 +113,6 @@ class _BoundLengths(RangeMask):
     def _ends(self) -> tuple[list[int], list[int]]:
         """The shortest and the longest length of each sequence."""
         flat = self.counts.flatten(1)  # (B, 1 or n)
-        if flat.shape[1] == 1:
-            counts = flat[:, 0].tolist()
-            return counts, counts
         shortest, longest = flat.aminmax(dim=1) if flat.shape[1] else [flat.new_zeros(len(flat))] * 2
         return shortest.tolist(), longest.tolist()
 
@@ -202,8 +197,7 @@ class _BoundSegments(RangeMask):
     def __init__(self, row_ends: Tensor, key_ends: Tensor, layout: Layout) -> None:
         self.tensors, self.layout = (row_ends, key_ends), layout
         self.ragged = row_ends.shape[0] > 1
-        self.alike = row_ends.shape[:2] == (1, 1)
-        self.contiguous = layout.positions is None
+        self.alike = row_ends.shape[:2] == (1, 1) and layout.positions is None  # for all of the batch, row after row
 
     @cached_property
     def _ends(self) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
@@ -213,7 +207,7 @@ class _BoundSegments(RangeMask):
 
     @cached_property
     def breaks(self) -> Sequence[int]:
-        return self._ends[0][0][0] if self.contiguous and self.alike else ()
+        return self._ends[0][0][0] if self.alike else ()
 
     @cached_property
     def shape_breaks(self) -> Sequence[int]:
@@ -252,24 +246,31 @@ class _BoundSegments(RangeMask):
         return of_any, slice(max(keys.start for keys in common), min(keys.stop for keys in common))
 
     def equal_blocks(self, tile: Tile) -> int:
-        if not self.contiguous or not self.alike:
+        if not self.alike:
             return 1
         for start, stop, rows, keys in self._blocks(tile):
             if (rows, keys) == (tile.rows, tile.keys) and keys.start < keys.stop and tile.rows.stop == rows.stop:
                 return stop - start + 1
         return 1
 
+    def _labels(self, tile: Tile) -> list[Tensor]:
+        """To which sequence each row, and each key, belongs, (B or 1, R or 1, positions); their number for none."""
+        places = self.layout.query_indices(tile.rows), _arange(tile.keys, self.layout.device)
+        labels: list[Tensor] = []  # not by a comprehension: see `BoundMask`
+        for ends, at in zip(self.tensors, places, strict=True):
+            part = (ends[tile.batch] if ends.shape[0] > 1 else ends).contiguous()
+            labels.append(torch.searchsorted(part, at.expand(*part.shape[:2], -1).contiguous(), right=True))
+        return labels
+
     def allowed(self, tile: Tile) -> Tensor:
-        row_ends, key_ends = self.tensors
-        rows = _segment_of(row_ends, self.layout.query_indices(tile.rows), tile)
-        keys = _segment_of(key_ends, _arange(tile.keys, self.layout.device), tile)
-        return (rows[..., None] == keys[..., None, :]) & (rows < row_ends.shape[-1])[..., None]
+        rows, keys = self._labels(tile)
+        return (rows[..., None] == keys[..., None, :]) & (rows < self.tensors[0].shape[-1])[..., None]
 
-
-def _segment_of(ends: Tensor, positions: Tensor, tile: Tile) -> Tensor:
-    """To which sequence each position belongs, (B or 1, R or 1, positions); their number for what is left over."""
-    ends = ends[tile.batch] if ends.shape[0] > 1 else ends
-    return torch.searchsorted(ends.contiguous(), positions.expand(*ends.shape[:2], -1).contiguous(), right=True)
+    def reached(self, tile: Tile) -> Tensor:
+        rows, keys = self._labels(tile)
+        with_rows = rows.new_zeros(*rows.shape[:2], self.tensors[0].shape[-1] + 1, dtype=torch.bool)
+        with_rows.scatter_(-1, rows, True)[..., -1] = False  # what is left over belongs to no sequence
+        return with_rows.gather(-1, keys)[..., None, :]
 
 
 def differences(ends: Sequence[int]) -> list[int]:
@@ -391,3 +392,9 @@ class _BoundBand(RangeMask):
     def allowed(self, tile: Tile) -> Tensor:
         rows, keys = self.layout.query_indices(tile.rows)[:, None], _arange(tile.keys, self.layout.device)
         return ((keys >= rows + self.low) & (keys <= rows + self.high))[None, None]
+
+    def reached(self, tile: Tile) -> Tensor | None:
+        if self.layout.positions is not None:  # there may be keys between that none of these rows sees
+            return super().reached(tile)
+        keys, visible = _arange(tile.keys, self.layout.device), self.visible_keys(tile)
+        return torch.logical_and(keys >= visible.start, keys < visible.stop)[None, None, None]

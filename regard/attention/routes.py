@@ -10,9 +10,9 @@ from torch import Tensor
 
 from regard.attention import fused
 from regard.attention.engine import solve_tiles
-from regard.attention.formula import Call, TileInput, solve, zero_hidden
+from regard.attention.formula import Call, TileInput, solve
 from regard.attention.layout import Tile
-from regard.attention.masks import additive_mask
+from regard.attention.masks import additive_mask, zero_hidden
 from regard.attention.normalizers import Softmax
 from regard.attention.tiling import fused_tiles, in_blocks, join_blocks, simplest, size, streamed_tiles
 from regard.attention.tracing import is_traced
@@ -23,9 +23,13 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
     if is_traced(query):
         return _traced(call, query, key, value)
     whole, needs_grad = call.layout.whole, call.needs_grad(query, key, value)
-    if not (call.score.is_dot and call.score.dot_is_exact):
-        key, value = call.without_hidden(key, value)
+    # What is dropped must not depend on gradients: a checkpoint runs first without them, and then again with them.
+    in_training = needs_grad or call.dropout > 0
+    # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
+    once = in_training and call.is_foreign and any(True for _ in call.score.buffers())
     plain = not call.dropout and type(call.normalizer) is Softmax
+    if not (plain and call.score.is_dot and call.score.dot_is_exact):  # else the tiles of the kernel are blanked
+        key, value = call.without_hidden(key, value)
     if plain and query.numel() and key.numel() and value.numel():
         if call.score.has_average and call.per_head is None and not call.learns_bias:
             output = _averaged(call, query, key, value, whole)
@@ -36,11 +40,7 @@ def without_weights(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Te
             if output is not None:
                 return output
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
-    # Solving a score twice would change what it keeps (running averages): its graph is kept instead.
-    once = call.is_foreign and any(True for _ in call.score.buffers())
-    # What is dropped must not depend on gradients: a checkpoint runs first without them, and then again with them.
-    in_training = needs_grad or call.dropout > 0
-    if once if in_training else small:
+    if once or (small and not in_training):
         given, guarded = TileInput(query, key, value), in_training and not fused.are_finite(query, key, value)
         output = solve(call, whole, given, guarded=guarded)[0]  # by the formula as it stands, with PyTorch's own graph
         return output if in_training or fused.are_finite(output) else solve(call, whole, given, guarded=True)[0]
@@ -59,12 +59,7 @@ def _by_dot(call: Call, query: Tensor, key: Tensor, value: Tensor, whole: Tile, 
     output = None
     small = len(query) * query.shape[1] * query.shape[2] * key.shape[2] <= fused.SMALL
     if small and not needs_grad and call.per_head is None:
-        mask = None if call.mask is None else call.mask.added(rows.dtype, call.layout)
-        output = fused.attend_small(rows, keys, values, mask, scale)
-        if output is None and call.mask is not None:  # what nobody sees may be all that is in the way
-            allowed, _ = call.restrictions(whole)
-            keys, values = zero_hidden(allowed, keys, values)
-            output = fused.attend_small(rows, keys, values, mask, scale)
+        output = fused.attend_small(rows, keys, values, call.mask, call.layout, scale)
     if output is None:
         tiles = fused_tiles(whole, call.layout.sharing, call.mask)
         output = solve_tiles(replace(call, scale=scale), tiles, rows, keys, values, needs_grad)

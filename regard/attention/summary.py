@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from regard.arguments import check_size
 from regard.attention import fused, numbers, tiling
-from regard.attention.formula import Call, normalize, restrict, zero_hidden
+from regard.attention.formula import Call, normalize, restrict
 from regard.attention.layout import Tile, check_layout
-from regard.attention.masks import Mask
+from regard.attention.masks import Mask, zero_hidden
 from regard.attention.normalizers import Softmax
 from regard.attention.tiling import full_precision, size, streamed_tiles
 from regard.attention.tracing import is_traced

@@ -67,7 +67,8 @@ class Samples1D:
         self._places = self._all
         if len(self._first) < len(x):
             self._places = _Sums(x[self._first], numpy.add.reduceat(columns, self._first))
-        self._windows: tuple[str, float, Windows1D] | None = None  # of the kernel and the width that were used last
+        # What `window` needs of the kernel and the width that were used last
+        self._windows: tuple[tuple[str, float], WindowKernel, WindowCells] | None = None
 
     def sums(self, kernel: str, width: float, queries: Array, order: int = 0, form: Form = "kernel") -> Array:
         """The sums above (n, order + 1, c), for queries (n,) in any order."""
@@ -106,13 +107,17 @@ class Samples1D:
         return sums
 
     def window(self, kernel: str, width: float, queries: Array, share: float = 0.9) -> tuple[Array, Array, Array]:
-        """(effective, low, high), (n,) each, for queries in any order: `Windows1D`."""
-        if self._windows is None or self._windows[:2] != (kernel, width):
+        """(effective, low, high), (n,) each, for queries in any order; NaN where no sample is within reach."""
+        if self._windows is None or self._windows[0] != (kernel, width):
             polynomial = _kernel_polynomial(kernel if kernel in POLYNOMIALS else "boxcar", "kernel")
             width_or_none = math.inf if kernel == "constant" else width  # within an infinite width all count the same
             described = WindowKernel(KINDS.get(kernel, 2), width_or_none, *polynomial[:2])
-            self._windows = kernel, width, Windows1D(self._all.x, self._all.columns[:, 0], described)
-        return self._windows[2](_as_loops_want(queries), share)
+            cells = _window_cells(self._all.x, self._all.columns[:, 0], described)
+            self._windows = (kernel, width), described, cells
+        effective, low, high = result = numpy.empty((3, len(queries)))
+        loop = partial(load_kernels("windows_1d").windows, _as_loops_want(queries), *self._windows[1:], share, result)
+        parallel_for(loop, len(queries), len(queries) << 14)
+        return effective, low, high
 
     def _sums_beyond(self, kernel: str, width: float, order: int, form: Form, left_out: Array, block: int) -> Array:
         """At every sample, without the `block` neighbours on each side. Equal samples are left out one by one."""
@@ -249,30 +254,25 @@ def in_given_width(narrower: float, order: int) -> Array:
 
 
 def _sums_at(queries: Array, points: Points, cells: Cells, rows: int) -> Array:
-    """From moments about the groups of a grid; queries far from samples, and others that remain, are sorted."""
-    sums = numpy.empty((len(queries), rows, points.columns.shape[1]))
-    remaining = _gaussian_grid(queries, points, cells, sums)
-    if remaining is None:
-        return _sums_of_sorted(sorted_queries(points.x, queries), points, cells, rows)
-    if len(remaining):
-        sums[remaining] = _sums_of_sorted(sorted_queries(points.x, queries[remaining]), points, cells, rows)
-    return sums
+    """From moments about the groups of a grid; queries far from samples, and others that remain, are sorted.
 
-
-def _gaussian_grid(queries: Array, points: Points, cells: Cells, sums: Array) -> Indices | None:
-    """Fill in the sums for queries in any order; which of them remain, or None where they are too few for a grid."""
+    All of them are where queries are too few for a grid.
+    """
     least, greatest = (float(queries.min()), float(queries.max())) if len(queries) else (0.0, numpy.inf)
     if not (greatest - least) / points.width < len(queries) // PER_GROUP:
-        return None
+        return _sums_of_sorted(sorted_queries(points.x, queries), points, cells, rows)
     loops, groups, (_, c, terms) = load_kernels("sums_1d_grid"), 1, cells.moments.shape
     groups += int((greatest - least) / points.width)
-    totals, sizes = numpy.empty((groups, c, terms)), numpy.empty((groups, 1 + sums.shape[1] // 2))
+    sums = numpy.empty((len(queries), rows, c))
+    totals, sizes = numpy.empty((groups, c, terms)), numpy.empty((groups, 1 + rows // 2))
     near, remain = numpy.empty(groups, dtype=numpy.bool_), numpy.empty(len(queries), dtype=numpy.bool_)
     of_groups = partial(loops.grid_moments, least, points, cells, totals, sizes, near)
     parallel_for(of_groups, groups, 20 * terms * terms * c * groups)
     of_queries = partial(loops.grid_sums, queries, least, points, totals, sizes, near, remain, sums, CHUNK)
     parallel_for(of_queries, -(-len(queries) // CHUNK), terms * sums.size)
-    return numpy.flatnonzero(remain)
+    if remain.any():
+        sums[remain] = _sums_of_sorted(sorted_queries(points.x, queries[remain]), points, cells, rows)
+    return sums
 
 
 def _sums_of_sorted(queries: Queries, points: Points, cells: Cells, rows: int) -> Array:
@@ -330,26 +330,15 @@ class Place(NamedTuple):
     lead_right: float
 
 
-class Windows1D:
-    """The windows of one kernel over sorted samples x (m,) of these weights (m,)."""
-
-    def __init__(self, x: Array, weights: Array, kernel: WindowKernel) -> None:
-        self._loops, self._kernel = load_kernels("windows_1d"), kernel
-        logs = numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
-        most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
-        starts = cell_starts(x, kernel.width / CELLS[kernel.kind], most)
-        nodes = numpy.cos(numpy.pi * (numpy.arange(self._loops.NODES) + 0.5) / self._loops.NODES)
-        shares = numpy.empty((len(starts) - 1, 2, len(nodes)))
-        self._cells = WindowCells(x, numpy.stack([weights, weights * logs], 1), most, starts, shares, nodes)
-        parallel_for(partial(self._loops.share_out, self._cells), len(shares), 24 * len(x))
-
-    def __call__(self, queries: Array, share: float) -> tuple[Array, Array, Array]:
-        """(effective, low, high), (n,) each; NaN where no sample is within reach."""
-        result = numpy.empty((3, len(queries)))
-        loop = partial(self._loops.windows, queries, self._kernel, self._cells, share, result)
-        parallel_for(loop, len(queries), len(queries) << 14)
-        effective, low, high = result
-        return effective, low, high
+def _window_cells(x: Array, weights: Array, kernel: WindowKernel) -> WindowCells:
+    loops, logs = load_kernels("windows_1d"), numpy.log(weights, out=numpy.zeros_like(weights), where=weights > 0)
+    most = max(256, math.isqrt(2 * len(x)))  # of a cell: then cells and samples cost a query as much
+    starts = cell_starts(x, kernel.width / CELLS[kernel.kind], most)
+    nodes = numpy.cos(numpy.pi * (numpy.arange(loops.NODES) + 0.5) / loops.NODES)
+    shares = numpy.empty((len(starts) - 1, 2, len(nodes)))
+    cells = WindowCells(x, numpy.stack([weights, weights * logs], 1), most, starts, shares, nodes)
+    parallel_for(partial(loops.share_out, cells), len(shares), 24 * len(x))
+    return cells
 
 
 # ------------------------------------------------------------------------------------------------------ as attention

@@ -76,7 +76,7 @@ def streamed_tiles(whole: Tile, sharing: int, mask: BoundMask | None, times: int
 
 
 def reached_keys(whole: Tile, sharing: int, mask: BoundMask) -> Tensor | None:
-    """Boolean (B or 1, R or 1, 1, m): False where it is known that no row sees the key; None: nowhere."""
+    """Which keys any row sees, boolean (B or 1, R or 1, 1, m or 1); None: all."""
     step = max(1, STREAMED // max(1, sharing * size(whole.batch) * size(whole.keys))) if mask.by_row else 0
     reached: Tensor | None = None
     for rows in _cut_every(whole.rows, step):

@@ -86,23 +86,13 @@ def command(
 
     if bandwidth is not None and rule is not None:
         raise click.UsageError("give --bandwidth or --rule, not both")
-    chosen = (rule or "loo") if bandwidth is None else _bandwidth(bandwidth)
+    chosen = (rule or "loo") if bandwidth is None else bandwidth
     with ProgressBar() as bar, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        fit = fit_curve(bandwidth=chosen, level=None if no_band else level, progress=bar.stage, **options)
-        report = fit.to_dict()
+        report = fit_curve(bandwidth=chosen, level=None if no_band else level, progress=bar.stage, **options)
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"regard: {message}", file=sys.stderr)
     print(to_json(report) if as_json else _text(report))
-
-
-def _bandwidth(text: str) -> str | list[float | str]:
-    """A rule, or numbers, some perhaps with a unit."""
-    parts = text.split(",")
-    try:
-        return [part if re.fullmatch(r"[\d.]+(w|d|h|min|s)", part) else float(part) for part in parts]
-    except ValueError:
-        return text
 
 
 def _text(report: dict[str, Any]) -> str:

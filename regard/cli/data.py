@@ -19,7 +19,8 @@ def command() -> None:
 @json_flag
 def list_sets(as_json: bool) -> None:
     """List data sets and weights, with their sizes and licences."""
-    from regard.data.fetching import SETS, cache, is_fetched, megabytes
+    from regard.data.fetching import SETS, is_fetched, megabytes
+    from regard.data.store import cache
 
     if as_json:
         print(to_json([_facts(name) for name in SETS], indent=2))

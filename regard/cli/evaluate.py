@@ -23,8 +23,8 @@ from regard.training.options import TranslateOptions
 @json_flag
 def command(model: Path, as_json: bool, **data: Any) -> None:
     """Measure a model on the test part of its data, or on other data."""
-    from regard.training.evaluate import evaluate
     from regard.training.report import format_metrics, preparation_shown
+    from regard.training.run import evaluate
 
     with preparation_shown(quiet=False):
         metrics = evaluate(model, **data)

@@ -13,7 +13,7 @@ from regard.cli.options import PATH, int_option, json_flag, notes_on_stderr, pat
 from regard.files import to_json
 
 if TYPE_CHECKING:
-    from regard.models.search import Match
+    from regard.models.encoder import Match
 
 INDENT = 8  # characters in front of a text
 
@@ -34,7 +34,7 @@ def command(file: Path, question: str, model: Path, top: int, as_json: bool) -> 
     Texts are compared by the vectors of a sentence encoder. The percentage is a text's share of the attention among all
     texts.
     """
-    from regard.models.search import search
+    from regard.models.encoder import search
     from regard.progress import ProgressBar
 
     with notes_on_stderr(), ProgressBar() as bar:

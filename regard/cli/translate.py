@@ -19,7 +19,7 @@ from regard.training.options import TranslateOptions
 @int_option("--max-new-tokens", default=128, help="Maximum number of tokens of a translation.")
 def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **options: Any) -> None:
     """Translate texts, or the lines of stdin."""
-    from regard.models.translator import Translator
+    from regard.models.translator import Translator, align
 
     translator = load_as(model, Translator, "translates: train one with `regard train translate`")
     if show and getattr(translator, "score", True) is None:
@@ -30,6 +30,7 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool, **opt
         line = " ".join(translation.splitlines())  # one, as it was one of the input
         print(to_json(record) if as_json else line, flush=True)
         if show and translation:
-            from regard.view.reading import look_at_translation, print_attention
+            from regard.view.attention import AlignmentDisplay
 
-            print_attention(look_at_translation(translator, text, translation), file=sys.stderr)
+            (alignment,) = align(translator, [text], [translation])
+            AlignmentDisplay(alignment).print(file=sys.stderr)

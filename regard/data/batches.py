@@ -8,23 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from regard.data.store import Column
+
 WINDOW = 1 << 16  # examples
 ROUNDS = 6
 Integers = NDArray[Any]
-
-
-class Lengths(Protocol):
-    """Lengths of examples that are read when they are needed, such as a column of a store."""
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Integers) -> Integers:
-        """The lengths of some examples: one number each, or several."""
+Lengths = Column | Sequence[int] | Sequence[tuple[int, ...]] | Integers
 
 
 @dataclass(frozen=True)
@@ -44,14 +38,8 @@ class Batches:
     seed: of the order
     """
 
-    def __init__(
-        self,
-        lengths: Lengths | Sequence[int] | Sequence[tuple[int, ...]] | Integers,
-        budget: int,
-        seed: int,
-        window: int = WINDOW,
-    ) -> None:
-        self.lengths: Lengths | Integers = numpy.asarray(lengths) if isinstance(lengths, Sequence) else lengths
+    def __init__(self, lengths: Lengths, budget: int, seed: int, window: int = WINDOW) -> None:
+        self.lengths: Column | Integers = numpy.asarray(lengths) if isinstance(lengths, Sequence) else lengths
         if not len(self.lengths):
             raise ValueError("lengths: expected at least one example, got none")
         self.budget, self.seed, self.window = budget, seed, window
@@ -97,10 +85,8 @@ class Batches:
         lengths = self._take(rows)
         order = numpy.lexsort(lengths.T)  # the last side counts most; among equals the permutation decides
         batches = self._cut(rows[order].tolist(), lengths[order].tolist())
-        shuffled = permuted(
-            numpy.arange(len(batches)), len(batches), self.seed * 1_000_003 + epoch + 7_919 * (window + 1)
-        )
-        return [batches[index] for index in shuffled.tolist()]
+        key = self.seed * 1_000_003 + epoch + 7_919 * (window + 1)
+        return [batches[index] for index in permuted(numpy.arange(len(batches)), len(batches), key).tolist()]
 
     def _cut(self, order: list[int], ordered_lengths: list[list[int]]) -> list[list[int]]:
         batches: list[list[int]] = []

@@ -12,9 +12,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -53,16 +54,12 @@ AMBIGUOUS = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
 
 @dataclass(frozen=True, eq=False)
 class NumberTexts:
-    """The numbers of a column's different texts, before it is decided what a comma and a point mean in it.
+    """The numbers of a column's different texts, before it is decided what a comma and a point mean in it."""
 
-    digits: with their separators, None where a text is no number; negative (n,); unit: %, a currency, or ""
-    understood: which texts are numbers if the decimal separator is "." or ","
-    """
-
-    digits: list[str | None]
+    digits: list[str | None]  # with their separators, None where a text is no number
     negative: Flags
-    unit: str
-    understood: dict[str, Flags]
+    unit: str  # %, a currency, or ""
+    understood: dict[str, Flags]  # which texts are numbers if the decimal separator is "." or ","
 
     def values(self, decimal: str) -> Array:
         """The numbers, NaN where a text is none."""
@@ -161,18 +158,13 @@ CANDIDATES = 20  # texts that are tried for the next format
 EVIDENCE = 1000  # texts that are looked at for the order of day and month, before all are
 
 
-@dataclass(frozen=True, eq=False)
-class DateTexts:
-    """Dates as days since 1970-01-01, NaN where a text is none; what was found out about them.
+class DateTexts(NamedTuple):
+    """Dates, and what was found out about them."""
 
-    order: "day first", "month first", or "" where the texts do not depend on it
-    ambiguous: whether the other order would do as well; zones: whether some had a time zone, so that all are UTC
-    """
-
-    days: Array
-    order: str
-    ambiguous: bool
-    zones: bool
+    days: Array  # since 1970-01-01, NaN where a text is no date
+    order: str  # "day first", "month first", or "" where the texts do not depend on it
+    ambiguous: bool  # whether the other order would do as well
+    zones: bool  # whether some had a time zone, so that all are UTC
 
 
 def parse_dates(texts: Sequence[str], day_first: bool | None = None) -> DateTexts:
@@ -248,25 +240,21 @@ def _format(text: str, day_first: bool) -> str | None:
         return None
     timed = WITH_TIME.fullmatch(text)
     date = timed["date"] if timed else text
-    formats = (*(DAY_FIRST if day_first else MONTH_FIRST), *NAMED)
-    form = next((form for form in formats if _matches(date, form)), None)
-    if form is None or timed is None:
+    for form in (*(DAY_FIRST if day_first else MONTH_FIRST), *NAMED):
+        with suppress(ValueError):
+            datetime.strptime(date, form)
+            break
+    else:
+        return None
+    if timed is None:
         return form
-    time = "%I:%M" if timed["half"] else "%H:%M"
-    time += (":%S" if timed["seconds"] else "") + (".%f" if timed["fraction"] else "")
-    half = timed["half"] or ""
-    zone = (timed["zone"] or "").strip()
-    blank = " " if timed["zone"] and timed["zone"].startswith(" ") else ""
-    zone = f"{blank}{'%Z' if zone in ('UTC', 'GMT') else '%z'}" if zone else ""
-    return f"{form}{timed['gap']}{time}{' ' * half.startswith(' ')}{'%p' if half else ''}{zone}"
-
-
-def _matches(text: str, form: str) -> bool:
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return False
-    return True
+    half, zone = timed["half"] or "", timed["zone"] or ""  # perhaps with a blank before them
+    time = ("%I:%M" if half else "%H:%M") + (":%S" if timed["seconds"] else "") + (".%f" if timed["fraction"] else "")
+    if half:
+        time += half.replace(half.strip(), "%p")
+    if zone:
+        time += zone.replace(zone.strip(), "%Z" if zone.strip() in ("UTC", "GMT") else "%z")
+    return f"{form}{timed['gap']}{time}"
 
 
 def _quarter_as_iso(text: str) -> str:

@@ -25,25 +25,20 @@ KIND_ROWS = 1000  # from which the kinds of columns are guessed, where none are 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column that was understood.
-
-    kind: numbers; dates, as days since 1970-01-01; categories, as text
-    values (n,): float64, NaN where one is missing; of categories: object, None where one is missing
-    note: how it was written, such as "numbers with decimal comma, in €"; unit: %, a currency, or ""
-    """
+    """A column that was understood."""
 
     name: str
-    kind: Kind
-    values: NDArray[Any]
-    note: str
-    unit: str = ""
+    kind: Kind  # numbers; dates, as days since 1970-01-01; categories, as text
+    values: NDArray[Any]  # (n,): float64, NaN where one is missing; of categories: object, None where one is missing
+    note: str  # how it was written, such as "numbers with decimal comma, in €"
+    unit: str = ""  # %, a currency, or ""
 
     @property
     def missing(self) -> NDArray[numpy.bool_]:
         """(n,): where there is no value."""
-        if self.kind == "categories":
-            return numpy.array([value is None for value in self.values], dtype=bool)
-        return numpy.asarray(numpy.isnan(self.values))
+        import pandas
+
+        return numpy.asarray(pandas.isna(self.values))
 
 
 def understand(
@@ -85,49 +80,41 @@ def column_kinds(table: Table) -> dict[str, Kind]:
 
 @dataclass(frozen=True, eq=False)
 class _Reading:
-    """What a column's texts may mean, before the decimal separator of the whole table is known.
-
-    codes (n,): the text of each row, -1 where it is missing; values: of the texts; or numbers, which have none before
-    the decimal separator is known; decimal: that separator, where this column leaves no doubt about it
-    """
+    """What a column's texts may mean, before the decimal separator of the whole table is known."""
 
     table: Table
     name: str
     kind: Kind
-    codes: NDArray[numpy.int64]
+    codes: NDArray[numpy.int64]  # (n,): the text of each row, -1 where it is missing
     texts: Sequence[str]
-    values: NDArray[Any] | None = None
-    numbers: NumberTexts | None = None
-    decimal: str = ""
+    values: NDArray[Any] | None = None  # of the texts; or …
+    numbers: NumberTexts | None = None  # … which have none before the decimal separator is known
+    decimal: str = ""  # that separator, where this column leaves no doubt about it
     note: str = ""
 
     def finish(self, decimal: str) -> Column:
         """The column; raises TableError for the first cell that is not as the others."""
-        values, note = self.values, self.note
+        texts, note, unit = self.values, self.note, ""
         if self.numbers is not None:
             sure = self.decimal or decimal
-            decimal = sure or self.numbers.likely_decimal(self.table.separator)
-            values, note = self.numbers.values(decimal), _describe_numbers(self.numbers, decimal, not sure)
-        assert values is not None
-        unit = self.numbers.unit if self.numbers is not None else ""
-        missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=values.dtype)
-        column = Column(self.name, self.kind, numpy.concatenate([values, missing])[self.codes], note, unit)
+            decimal, unit = sure or self.numbers.likely_decimal(self.table.separator), self.numbers.unit
+            texts, note = self.numbers.values(decimal), _describe_numbers(self.numbers, decimal, not sure)
+        assert texts is not None
+        missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=texts.dtype)
+        values = numpy.concatenate([texts, missing])[self.codes]
         if self.kind != "categories":
-            self._check(column)
-        return replace(column, note=f"{note}, {_range_of_dates(column.values)}") if self.kind == "dates" else column
+            for row in numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(values)).tolist():
+                expected = "a date" if self.kind == "dates" else "a number in %" if unit == "%" else "a number"
+                if numpy.isinf(values[row]):
+                    raise _cell_error(self.table, self.name, row, "a finite number", "infinity")
+                raise _cell_error(self.table, self.name, row, expected, repr(self.texts[self.codes[row]]))
+        if self.kind == "dates":
+            note += f", {_range_of_dates(values)}"
+        return Column(self.name, self.kind, values, note, unit)
 
-    def _check(self, column: Column) -> None:
-        wrong = numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(column.values))
-        if not len(wrong):
-            return
-        row = wrong[0]
-        if numpy.isinf(column.values[row]):
-            expected, got = "a finite number", "infinity"
-        else:
-            expected = "a date" if self.kind == "dates" else "a number in %" if column.unit == "%" else "a number"
-            got = repr(self.texts[self.codes[row]])
-        place = f"{self.table.place}: line {self.table.lines[row]}, column {self.name!r}"
-        raise TableError(f"{place}: expected {expected}, got {got}")
+
+def _cell_error(table: Table, name: str, row: int, expected: str, got: str) -> TableError:
+    return TableError(f"{table.place}: line {table.lines[row]}, column {name!r}: expected {expected}, got {got}")
 
 
 def _read(table: Table, name: str, must_be_numbers: bool, day_first: bool | None) -> _Reading:
@@ -244,20 +231,16 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class CurveData:
-    """The columns of a choice, understood.
-
-    X: a pandas DataFrame of all rows in the model's units: dates are days since 1970-01-01, log scales log₁₀ x and ln y
-    y, weights (n,): in the model's units
-    """
+    """The columns of a choice, understood; those that the model gets are in its units: days, log₁₀ x and ln y."""
 
     table: Table
     choice: Choice
     x: tuple[Column, ...]
     target: Column
     by: Column | None
-    X: Any
-    y: Array
-    weights: Array | None
+    X: Any  # a pandas DataFrame of all rows
+    y: Array  # (n,)
+    weights: Array | None  # (n,)
 
     @cached_property
     def complete(self) -> NDArray[numpy.bool_]:
@@ -286,11 +269,9 @@ class CurveData:
         missing = {column.name: int(column.missing.sum()) for column in columns}
         facts = [f"{self.table.place}: {self.table.form}, {len(self.table):,} rows"]
         facts += [f"{column.name}: {column.note}" for column in columns]
-        facts += [
-            f"{count:,} {'row misses' if count == 1 else 'rows miss'} {name}"
-            for name, count in missing.items()
-            if count
-        ]
+        for name, count in missing.items():
+            if count:
+                facts.append(f"{count:,} {'row misses' if count == 1 else 'rows miss'} {name}")
         return "; ".join(facts)
 
 
@@ -329,12 +310,9 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
     features = {column.name: _logarithm(table, column, "--log-x") if choice.log_x else column.values for column in x}
     target = _logarithm(table, y, "--log-y") if choice.log_y else y.values
     weights = columns[choice.weights].values if choice.weights else None
-    if weights is not None and (weights < 0).any():
-        row = numpy.flatnonzero(weights < 0)[0]
-        raise TableError(
-            f"{table.place}: line {table.lines[row]}, column {choice.weights!r}: expected a weight of 0 or more, "
-            f"got {weights[row]:g}"
-        )
+    if choice.weights and weights is not None:
+        for row in numpy.flatnonzero(weights < 0).tolist():
+            raise _cell_error(table, choice.weights, row, "a weight of 0 or more", f"{weights[row]:g}")
     data = CurveData(table, choice, x, y, by, pandas.DataFrame(features), target, weights)
     if not data.fitted.any():
         above = f", and in {choice.weights} one above 0" if choice.weights else ""
@@ -347,14 +325,9 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
 def _logarithm(table: Table, column: Column, option: str) -> Array:
     """log₁₀ of x, ln of y, as the option says."""
     if column.kind != "numbers":
-        raise TableError(
-            f"{table.place}: column {column.name!r}: expected numbers, because of {option}, got {column.kind}"
-        )
-    wrong = numpy.flatnonzero(column.values <= 0)
-    if len(wrong):
-        line, value = table.lines[wrong[0]], column.values[wrong[0]]
-        raise TableError(
-            f"{table.place}: line {line}, column {column.name!r}: expected a positive number, because of {option}, "
-            f"got {value:g}"
-        )
+        expected = f"expected numbers, because of {option}"
+        raise TableError(f"{table.place}: column {column.name!r}: {expected}, got {column.kind}")
+    for row in numpy.flatnonzero(column.values <= 0).tolist():
+        expected = f"a positive number, because of {option}"
+        raise _cell_error(table, column.name, row, expected, f"{column.values[row]:g}")
     return numpy.asarray(numpy.log10(column.values) if option == "--log-x" else numpy.log(column.values))

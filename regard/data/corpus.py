@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
 from regard.data import tokens
-from regard.data.split import Division, SplitError, Splitter, content_hash
+from regard.data.split import Division, SplitError, Splitter, content_hash, row_blocks
 from regard.data.store import Store, StoreWriter, advance, content_digest, prepared
 from regard.data.streams import fork
-from regard.data.survey import row_blocks
-from regard.data.texts import Skipped, TextError, find_encoding, open_file, text_files
+from regard.data.texts import Skipped, TextError, find_encoding, flaw, open_file, text_files
 from regard.data.tokens import encode_blocks, ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ SAMPLES = 2  # chunks of the validation part whose texts are kept
 ALL = "all"  # the one part of a corpus that is not split
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Some lines of a document; `last` if the document ends with them."""
 
     text: str
@@ -81,15 +79,16 @@ def open_corpus(path: Path, on_error: str = "stop") -> Corpus:
 
 def corpus_of(texts: Sequence[str], name: str) -> Corpus:
     """Documents that are in memory."""
-    digests = "".join(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+    contents = [text.encode() for text in texts]
+    digests = "".join(hashlib.sha256(content).hexdigest() for content in contents)
     digest = hashlib.sha256(digests.encode()).hexdigest()
 
     def read(reading: Reading) -> Iterator[Document]:
-        for text in texts:
-            reading.size += len(text.encode())
+        for text, content in zip(texts, contents, strict=True):
+            reading.size += len(content)
             yield [text]
 
-    return Corpus(name, sum(len(text.encode()) for text in texts), lambda: digest, read)
+    return Corpus(name, sum(map(len, contents)), lambda: digest, read)
 
 
 def topics() -> list[str]:
@@ -181,20 +180,15 @@ class Corpus:
         try:
             self.survey = splitter.division(), reading.skipped
         except SplitError as error:
-            raise SplitError(
-                f"expected three different chunks of about {CHUNK:,} characters or more, for training, validation and "
-                f"test; got {len(splitter.smallest)} in {total:,} characters: add more text"
-            ) from error
+            expected = f"expected three different chunks of about {CHUNK:,} characters or more"
+            got = f"got {len(splitter.smallest)} in {total:,} characters: add more text"
+            raise SplitError(f"{expected}, for training, validation and test; {got}") from error
         return self.survey, texts
 
     def _write(
-        self,
-        tokenizer: Tokenizer,
-        eos: int | None,
-        writer: StoreWriter,
-        part_of: Callable[[str], str],
-        reading: Reading,
+        self, tokenizer: Tokenizer, eos: int | None, writer: StoreWriter, choose: Callable[[str], str], reading: Reading
     ) -> dict[str, Any]:
+        """`choose` says which part a text is of."""
         sizes: Counter[str] = Counter()
         samples: list[str] = []
         end = numpy.array([eos if eos is not None else 0], ids_dtype(tokenizer.get_vocab_size()))
@@ -203,7 +197,7 @@ class Corpus:
         for block, sequences in zip(blocks, encoded, strict=True):
             arrays: defaultdict[str, list[Any]] = defaultdict(list)
             for chunk, ids in zip(block, sequences, strict=True):
-                part = part_of(chunk.text)
+                part = choose(chunk.text)
                 arrays[part] += [ids, end] if chunk.last and eos is not None else [ids]
                 sizes[part] += len(chunk.text.encode())
                 if part == "validation" and len(samples) < SAMPLES:
@@ -223,10 +217,10 @@ def _decoded_blocks(path: Path, reading: Reading) -> Iterator[str]:
     for number, block in enumerate(_read_blocks(path)):
         content = block if number else block.removeprefix(BOM_UTF8)
         texts = [content]
-        if _flaw(content):
+        if flaw(content):
             texts, rows = [], list(io.BytesIO(content))
             for index, row in enumerate(rows):
-                if reason := _flaw(row, 0 if index else column):
+                if reason := flaw(row, column=0 if index else column):
                     reading.skipped.add(path, line + index, reason)
                 else:
                     texts.append(row)
@@ -235,15 +229,6 @@ def _decoded_blocks(path: Path, reading: Reading) -> Iterator[str]:
         reading.size += len(block)
         reading.lines += sum(text.count(b"\n") + (not text.endswith(b"\n")) for text in texts)
         yield b"".join(texts).decode()
-
-
-def _flaw(content: bytes, column: int = 0) -> str:
-    """Why this is no text, or ""; it begins at this column of its line."""
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 (byte {column + error.start}: {error.reason})"
-    return "holds a NUL character, so it is no text" if b"\0" in content else ""
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:

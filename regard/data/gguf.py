@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy
 
@@ -41,13 +40,12 @@ class GGUFError(RegardError, ValueError):
     """A GGUF file that is damaged, or holds what is not read. The message names the place and the reason."""
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A tensor in the file: its shape, its type, and its first byte after the header."""
+class Packed(NamedTuple):
+    """A tensor in the file."""
 
     shape: tuple[int, ...]
     kind: int
-    start: int
+    start: int  # its first byte after the header
 
     @property
     def size(self) -> int:
@@ -76,9 +74,8 @@ class GGUF:
         left = len(self.content) - self.start
         # Tensors that share their bytes could make a small file a large model.
         if len(self.tensors) < tensors or sum(packed.size for packed in self.tensors.values()) > left:
-            raise GGUFError(
-                f"its {tensors} tensors need more bytes than the {left:,} after the header, or share a name"
-            )
+            reason = f"need more bytes than the {left:,} after the header, or share a name"
+            raise GGUFError(f"its {tensors} tensors {reason}")
 
     def need(self, key: str, kind: type[Value]) -> Value:
         """An entry of this type."""
@@ -174,11 +171,8 @@ def convert(content: bytes, folder: Path) -> None:
     save_file(_state(file, config), folder / "model.safetensors", {"format": "pt"})
     facts = [f"{name}: {file.metadata.get(f'general.{name}')}" for name in ("name", "organization", "license")]
     special = {name: tokenizer.id_to_token(config[f"{name}_id"]) for name in ("bos_token", "eos_token")}
-    options = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **special,
-        "model_max_length": config["max_position_embeddings"],
-    }
+    options = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+    options["model_max_length"] = config["max_position_embeddings"]
     if "tokenizer.chat_template" in file.metadata:
         options["chat_template"] = file.need("tokenizer.chat_template", str)
     texts = {

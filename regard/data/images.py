@@ -13,9 +13,11 @@ in memory at a time. Its columns, of the part `train` and of `test` if the files
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.image_arrays import ArrayImages, IdxImages, NpzImages, idx_file
-from regard.data.image_files import LAYOUT, FolderImages, ImageError, ImagePart, Names, folders, silent, times
+from regard.data.image_files import ImageError, silent
+from regard.data.image_sets import EXPECTED, ArrayImages, FolderImages, folders, idx_file, idx_images, npz_images, times
 from regard.data.split import content_hash
 from regard.data.store import Store, StoreWriter, advance, prepared, prepared_folder
 from regard.data.texts import Skipped
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
 Array = NDArray[Any]
-EXPECTED = f"an .npz file, or a folder with {LAYOUT}, with train.npz, or with MNIST's idx files"
+ImagePart = FolderImages | ArrayImages
 UNIT = "picture"
 VERSION = 1  # of how images are decoded and of the columns: a store of another version is made anew
 ROWS = 1 << 16  # of small columns that are read at once
@@ -52,11 +54,12 @@ class ImageSet:
         if size is not None and size < 1:
             raise ImageError(f"--image-size: expected 1 or more, got {size}")
         if size is None and shapes.other is not None:
+            sizes = f"several sizes, such as {times(*shapes.size)} and {times(*shapes.other)}"
             raise ImageError(
-                f"{path}: the pictures have several sizes, such as {times(*shapes.size)} and {times(*shapes.other)}: "
-                f"pass --image-size, such as --image-size {shapes.edge}"
+                f"{path}: the pictures have {sizes}: pass --image-size, such as --image-size {shapes.edge}"
             )
-        shape = (shapes.channels, *(shapes.size if size is None else (size, size)))
+        height, width = shapes.size if size is None else (size, size)
+        shape = shapes.channels, height, width
         if self.test is not None:  # it has to fit, as far as it is not made to: files are decoded with as many channels
             got = self.test.shapes
             channels = shape[0] if isinstance(self.test, FolderImages) else got.channels
@@ -70,10 +73,9 @@ class ImageSet:
 def find_images(path: Path) -> ImageSet:
     """The images of a file or folder. Folders are looked through; nothing is decoded."""
 
-    def part(path: Path, train_names: Names | None) -> ImagePart:
-        if path.is_dir():
-            return FolderImages(path, train_names, EXPECTED)
-        return (NpzImages if path.suffix.lower() == ".npz" else IdxImages)(path, train_names)
+    def part(path: Path, train_names: tuple[str, ...] | None) -> ImagePart:
+        read = FolderImages if path.is_dir() else npz_images if path.suffix.lower() == ".npz" else idx_images
+        return read(path, train_names)
 
     train_path, test_path = _parts(path)
     train = part(train_path, None)
@@ -115,14 +117,15 @@ class DigitImages(ArrayImages):
 
     def __init__(self) -> None:
         pixels, labels = digits()
-        self.images = pixels[:, 0].numpy()
-        super().__init__(Path("digits"), self.images.shape, labels.numpy(), tuple("0123456789"), None)
+        self.shape, self.content = tuple(pixels[:, 0].shape), pixels.numpy().tobytes()
+        super().__init__([Path("digits")], self._opened, labels.numpy(), tuple("0123456789"))
+
+    def _opened(self) -> nullcontext[tuple[tuple[int, ...], io.BytesIO]]:
+        return nullcontext((self.shape, io.BytesIO(self.content)))
 
     def digest(self) -> str:
-        return hashlib.sha256(self.images.tobytes()).hexdigest()
-
-    def rows(self, count: int) -> Iterator[Array]:
-        yield self.images
+        """The SHA-256 of the pixels."""
+        return hashlib.sha256(self.content).hexdigest()
 
 
 # -------------------------------------------------------------------------------------------------------------- stores
@@ -135,7 +138,7 @@ class StoredImages:
     store: Store
     part: str  # of the store: train or test
     rows: Array  # (n,), int64
-    names: Names  # of the classes
+    names: tuple[str, ...]  # of the classes
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -214,16 +217,15 @@ def _write(writer: StoreWriter, parts: Mapping[str, ImagePart], shape: tuple[int
     needed, folder = total * int(numpy.prod(shape)), prepared_folder()
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise ImageError(
-            f"{parts['train'].path}: expected {needed:,} bytes free for the decoded pictures in {folder}, got {free:,}"
-            ": choose a smaller --image-size, or a folder on another disk by REGARD_PREPARED"
-        )
+        expected = f"expected {needed:,} bytes free for the decoded pictures in {folder}, got {free:,}"
+        cure = "choose a smaller --image-size, or a folder on another disk by REGARD_PREPARED"
+        raise ImageError(f"{parts['train'].path}: {expected}: {cure}")
     skipped, counts = Skipped("skip", UNIT), dict.fromkeys(parts, 0)
+
+    def refuse(file: str, error: ImageError) -> None:
+        skipped.add(file, None, str(error).removeprefix(f"{file}: "))
+
     for name, part in parts.items():
-
-        def refuse(file: str, error: ImageError, home: Path = part.path) -> None:
-            skipped.add(home / file, None, str(error).removeprefix(f"{home / file}: "))
-
         for block in part.blocks(shape, refuse):
             pixels = block.pixels
             writer.column(f"{name}.pixels", pixels)

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,20 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.split import PARTS, Part, balanced_rows
+from regard.data.split import LEFT_OUT, PARTS, Part, RowSource, Survey, balanced_rows
 from regard.data.store import Store, StoreWriter, prepared
-from regard.data.survey import LEFT_OUT, NUMBERS, RowSource, Survey
 from regard.data.tables import TableError, find_column, missing_column
-from regard.data.texts import (
-    MAX_LINE,
-    NO_TEXT,
-    Encoding,
-    Line,
-    Skipped,
-    checked_lines,
-    find_encoding,
-    guess_encoding,
-)
+from regard.data.texts import MAX_LINE, NO_TEXT, Encoding, Line, Skipped, checked_lines, find_encoding, guess_encoding
 from regard.data.tokens import ids_dtype, tokenizer_digest
 
 if TYPE_CHECKING:
@@ -72,12 +62,17 @@ def read_labelled(path: Path, text: str = "text", label: str = "label") -> list[
     return examples
 
 
+def labelled_encoding(path: Path) -> Encoding:
+    """The encoding of a file; that of a table is guessed if it is neither marked nor UTF-8."""
+    return guess_encoding(path) if path.suffix.lower() in (".csv", ".tsv") else find_encoding(path)
+
+
 def labelled_rows(
-    path: Path, text: str, label: str, skipped: Skipped, encoding: Callable[[], Encoding] | None = None
+    path: Path, text: str, label: str, skipped: Skipped, encoding: Callable[[Path], Encoding] = labelled_encoding
 ) -> Iterator[Labelled]:
     """The same one at a time, from a file of any size; `skipped` gets the rows that cannot be used.
 
-    encoding: remembers what `labelled_encoding` finds, for files that are read several times.
+    encoding: finds that of a file, and may remember it for files that are read several times.
     """
     read = READERS.get(path.suffix.lower())
     if path.is_dir():
@@ -86,17 +81,12 @@ def labelled_rows(
         raise TableError(f"{path}: expected a file that ends in {', '.join(READERS)}, got {path.suffix or 'no ending'}")
     if text == label:
         raise TableError(f"{path}: expected two columns, text and label, got {text!r} for both")
-    for line, written, name in read(path, text, label, skipped, encoding() if encoding else labelled_encoding(path)):
+    for line, written, name in read(path, text, label, skipped, encoding(path)):
         example = Labelled(written.strip(), name.strip())
         if example.text and example.label:
             yield example
         else:
             skipped.add(path, line, f"column {label if example.text else text!r} is empty")
-
-
-def labelled_encoding(path: Path) -> Encoding:
-    """The encoding of a file; that of a table is guessed if it is neither marked nor UTF-8."""
-    return guess_encoding(path) if path.suffix.lower() in (".csv", ".tsv") else find_encoding(path)
 
 
 # ---------------------------------------------------------------------------------------------------------- CSV and TSV
@@ -233,8 +223,7 @@ class StoredTexts:
 
     def count(self, length: int) -> int:
         """How many texts have this many tokens."""
-        starts = range(0, len(self), NUMBERS)
-        return sum(int((self.lengths.between(start, start + NUMBERS) == length).sum()) for start in starts)
+        return sum(int((lengths == length).sum()) for lengths in self.lengths.blocks())
 
     def ids(self, rows: Sequence[int]) -> list[Array]:
         """The ids of some texts."""
@@ -247,17 +236,17 @@ class StoredTexts:
 
 def texts_in_file(path: Path, text: str, label: str) -> RowSource[Labelled]:
     """The rows of a CSV, TSV or JSONL file, in whose columns the texts and labels are."""
-    encoding = cache(lambda: labelled_encoding(path))  # the file may have to be read for it
-
-    def read(skipped: Skipped) -> Iterator[Labelled]:
-        return labelled_rows(path, text, label, skipped, encoding)
-
-    key = {"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()}
-
-    def about() -> Mapping[str, str]:
-        return {"encoding": encoding().name}
-
-    return RowSource(str(path), "row", [path], key, read, lambda row: (row.text,), lambda row: row.label, about=about)
+    encoding = cache(labelled_encoding)  # the file may have to be read for it
+    return RowSource(
+        str(path),
+        unit="row",
+        files=[path],
+        key={"rows": "texts", "text": text, "label": label, "format": path.suffix.lower()},
+        read=lambda skipped: labelled_rows(path, text, label, skipped, encoding),
+        texts=lambda row: (row.text,),
+        label=lambda row: row.label,
+        about=lambda: {"encoding": encoding(path).name},
+    )
 
 
 def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
@@ -271,12 +260,8 @@ def choose_balanced(survey: Survey[Labelled], count: int) -> Survey[Labelled]:
     ranks = numpy.argsort(sorted(range(len(labels)), key=labels.__getitem__))  # of the classes, by their names
     chosen = numpy.empty((0, 3), dtype=numpy.uint64)  # class, hash and row of the best ones so far
     for start, stop in survey.spans():
-        columns = [
-            ranks[survey.classes(start, stop)],
-            survey.store.column("hash").between(start, stop),
-            numpy.arange(start, stop),
-        ]
-        rows = numpy.stack(columns, axis=1, dtype=numpy.uint64, casting="unsafe")
+        classes, hashes = ranks[survey.classes(start, stop)], survey.store.column("hash").between(start, stop)
+        rows = numpy.stack([classes, hashes, numpy.arange(start, stop)], 1, dtype=numpy.uint64, casting="unsafe")
         chosen = numpy.concatenate([chosen, rows[survey.parts(start, stop) == 0]])
         chosen = chosen[balanced_rows(chosen[:, 0], chosen[:, 1], count)]
     return replace(survey, chosen=chosen[:, 2].astype(numpy.int64))
@@ -300,11 +285,11 @@ def _write(survey: Survey[Labelled], tokenizer: Tokenizer, writer: StoreWriter) 
     dtype = ids_dtype(tokenizer.get_vocab_size())
     empty = 0
     for block, (ids,) in survey.encoded([tokenizer], special=[True]):
-        has_tokens = numpy.array([len(values) > 0 for values in ids])
-        empty += int((~has_tokens & (block.parts != LEFT_OUT)).sum())
+        lengths = numpy.array([len(values) for values in ids], numpy.int32)
+        empty += int(((lengths == 0) & (block.parts != LEFT_OUT)).sum())
         for index, part in enumerate(PARTS):
-            rows = numpy.flatnonzero((block.parts == index) & has_tokens)
-            writer.column(f"{part}.lengths", numpy.array([len(ids[row]) for row in rows], numpy.int32))
+            rows = numpy.flatnonzero((block.parts == index) & (lengths > 0))
+            writer.column(f"{part}.lengths", lengths[rows])
             writer.arrays(f"{part}.ids", [ids[row] for row in rows], dtype)
             classes = [numbers[block.rows[row].label] for row in rows]
             writer.column(f"{part}.class", numpy.array(classes, numpy.int32))

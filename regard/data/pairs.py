@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.split import PARTS, Part, Parts
+from regard.data.split import PARTS, Part, Parts, RowSource, Survey
 from regard.data.store import Store, StoreWriter, prepared
-from regard.data.survey import RowSource, Survey
 from regard.data.texts import Skipped, TextError, checked_lines, read_lines
 from regard.data.tokens import ids_dtype, tokenizer_digest
 
@@ -65,9 +64,8 @@ def read_aligned_pairs(folder: Path) -> list[Pair]:
 
 def pair_rows(source: Path, target: Path | None, skipped: Skipped) -> Iterator[Pair]:
     """The pairs one at a time, from files of any size; `skipped` gets the lines that are no pair."""
-    for path, number, left, right in (
-        _columns(source, skipped) if target is None else _parallel(source, target, skipped)
-    ):
+    rows = _columns(source, skipped) if target is None else _parallel(source, target, skipped)
+    for path, number, left, right in rows:
         left, right = left.strip(), right.strip()
         if left and right:
             yield Pair(left, right)
@@ -89,29 +87,22 @@ def _columns(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int, str, str
 
 
 def _parallel(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[Path, int, str, str]]:
-    counts = [0, 0]
     for left, right in zip_longest(checked_lines(source), checked_lines(target)):
-        counts[0] += left is not None
-        counts[1] += right is not None
-        if counts[0] != counts[1]:
-            continue
+        if left is None or right is None:
+            one, other = (sum(1 for _ in checked_lines(path)) for path in (source, target))
+            raise TextError(f"{source} has {one} lines and {target} has {other}: expected a translation for every line")
         for path, line in ((source, left), (target, right)):
             if line.flaw:
                 skipped.add(path, line.number, line.flaw)
                 break
         else:
             yield source, left.number, left.text, right.text
-    if counts[0] != counts[1]:
-        raise TextError(
-            f"{source} has {counts[0]} lines and {target} has {counts[1]}: expected a translation for every line"
-        )
 
 
 # ------------------------------------------------------------------------------------------------------------- storing
 
 
-@dataclass(frozen=True)
-class EncodedPair:
+class EncodedPair(NamedTuple):
     """The ids of a pair; those of the target are without bos and eos."""
 
     source: Ids
@@ -132,7 +123,7 @@ class StoredPairs:
     def take(self, rows: Sequence[int]) -> list[EncodedPair]:
         """Pairs as ids, by their numbers."""
         sides = (self.store.ragged(f"{self.part}.{side}").take(rows) for side in ("source", "target"))
-        return [EncodedPair(*ids) for ids in zip(*sides, strict=True)]
+        return list(map(EncodedPair, *sides))
 
     def __getitem__(self, row: int) -> EncodedPair:
         if not -len(self) <= row < len(self):
@@ -141,10 +132,11 @@ class StoredPairs:
 
     def texts(self, count: int | None = None) -> list[Pair]:
         """The first pairs as texts, those that are too long included; all if count is None."""
-        columns = [self.store.ragged(f"{self.part}.{name}") for name in ("source_text", "target_text", "links")]
-        rows = range(len(columns[0]) if count is None else min(count, len(columns[0])))
-        sources, targets, links = columns[0].texts(rows), columns[1].texts(rows), columns[2].take(rows)
-        return [Pair(s, t, _alignment(numbers)) for s, t, numbers in zip(sources, targets, links, strict=True)]
+        sources, targets, links = (
+            self.store.ragged(f"{self.part}.{name}") for name in ("source_text", "target_text", "links")
+        )
+        rows = range(len(sources))[:count]
+        return list(map(Pair, sources.texts(rows), targets.texts(rows), map(_alignment, links.take(rows))))
 
 
 def pairs_in_files(source: Path, target: Path | None = None) -> RowSource[Pair]:
@@ -198,9 +190,8 @@ def _write(
 
 def _link_numbers(pair: Pair) -> Ids:
     """Whether an alignment is known, and its links end to end."""
-    links = [] if pair.alignment is None else sorted(pair.alignment)
-    known = UNALIGNED if pair.alignment is None else ALIGNED
-    return numpy.array([known, *(number for link in links for number in link)], numpy.int32)
+    numbers = [UNALIGNED] if pair.alignment is None else [ALIGNED, *chain.from_iterable(sorted(pair.alignment))]
+    return numpy.array(numbers, numpy.int32)
 
 
 def _alignment(numbers: Ids) -> frozenset[tuple[int, int]] | None:

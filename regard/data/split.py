@@ -2,6 +2,10 @@
 
 So equal contents are in the same part, in whatever order they come, and what is trained on stays in the training part
 when the file grows.
+
+Rows of files of any size are read once to know them all, and again, a block at a time, to use them: `survey` counts
+them, collects those that cannot be used, and stores a hash and a class for each of the others. A `Survey` knows from
+these which part each row belongs to, and reads the rows again.
 """
 
 from __future__ import annotations
@@ -9,23 +13,35 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.store import Column
+from regard.data import tokens
+from regard.data.store import NUMBERS, Column, Store, StoreWriter, advance, content_digest, prepared
+from regard.data.streams import fork
+from regard.data.texts import Skipped, TextError
 from regard.errors import RegardError
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 Item = TypeVar("Item")
+Row = TypeVar("Row")
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 Array = NDArray[Any]
 SHARE = 0.05  # of all contents, for validation and for the test each
 MANY = 1 << 12  # contents: if there are so many for validation and test, they are not all in one of the two
-BLOCK = 1 << 20  # hashes read at a time
+LEFT_OUT = len(PARTS)  # what stands for the part of a row that is in none
+MAX_CLASSES = 50_000  # more are no classes: the column is probably another one
+FORMAT = 1  # rows are surveyed anew when what is read from a file changes
 
 
 class SplitError(RegardError, ValueError):
@@ -43,14 +59,11 @@ class Parts(Generic[Item]):
 
 @dataclass(frozen=True)
 class Division:
-    """Which part each content belongs to.
+    """Which part each content belongs to."""
 
-    validation, test: shares of 1. moved: hashes whose part is another one, lest that were empty.
-    """
-
-    validation: float
+    validation: float  # a share of 1, as the next one
     test: float
-    moved: Mapping[int, Part]
+    moved: Mapping[int, Part]  # hashes whose part is another one, lest that were empty
 
     def __post_init__(self) -> None:
         if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
@@ -107,9 +120,8 @@ def divide(hashes: Column, validation: float = SHARE, test: float = SHARE) -> Di
     validation, test: as in `split`, whose promises hold.
     """
     splitter = Splitter(validation, test)
-    for start in range(0, len(hashes), BLOCK):
-        block = numpy.unique(hashes.between(start, min(start + BLOCK, len(hashes))))
-        splitter.add_hashes(block[:MANY].tolist())
+    for block in hashes.blocks():
+        splitter.add_hashes(numpy.unique(block)[:MANY].tolist())
     return splitter.division()
 
 
@@ -174,3 +186,204 @@ def _fill_empty(hashes: Iterable[int], division: Division) -> Division:
             smallest = min(number for number, current in part_of.items() if current == largest)
             part_of[smallest] = moved[smallest] = name
     return Division(division.validation, division.test, moved)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class RowSource(Generic[Row]):
+    """Where rows come from."""
+
+    name: str  # for messages
+    unit: str  # what a row is called
+    files: Sequence[Path]  # that the rows are read from, with the content that the survey depends on
+    key: Mapping[str, Any]  # what else the rows depend on, such as names of columns
+    read: Callable[[Skipped], Iterator[Row]]  # the rows in their order, as often as needed; bad ones go to `Skipped`
+    texts: Callable[[Row], Sequence[str]]  # of a row; the first one decides which part it belongs to
+    label: Callable[[Row], str] | None = None  # of a row: its class, if it has one
+    parts: Array | None = None  # of each row, as an index of PARTS, where that is known beforehand
+    about: Callable[[], Mapping[str, Any]] = dict  # what else to remember, found out while the rows are read
+
+
+class Block(NamedTuple, Generic[Row]):
+    """Rows that follow each other, their parts as indices of PARTS, or LEFT_OUT, and the number of the first one."""
+
+    rows: list[Row]
+    parts: Array
+    start: int
+
+
+@dataclass(frozen=True)
+class Survey(Generic[Row]):
+    """What is known of all rows, without holding them. chosen: numbers of the rows to train on; None for all."""
+
+    source: RowSource[Row]
+    store: Store
+    skipped: Skipped
+    division: Division | None
+    chosen: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.store.facts["rows"])
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the rows of each part depend on."""
+        return {"survey": self.store.key, "division": None if self.division is None else vars(self.division)}
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes, in the order of their first rows."""
+        return list(self.store.facts["labels"])
+
+    def parts(self, start: int, stop: int) -> Array:
+        """The part of each row from `start` up to `stop`."""
+        if self.division is None:
+            known = self.source.parts
+            assert known is not None
+            return known[start:stop]
+        parts = self.division.parts(self.store.column("hash").between(start, stop))
+        if self.chosen is not None:
+            first, last = numpy.searchsorted(self.chosen, [start, stop])
+            is_chosen = numpy.zeros(stop - start, dtype=bool)
+            is_chosen[self.chosen[first:last] - start] = True
+            parts[(parts == 0) & ~is_chosen] = LEFT_OUT
+        return parts
+
+    @cached_property
+    def class_counts(self) -> Array:
+        """Rows of each part and class (parts, classes); rows without classes are of one class."""
+        classes = max(1, len(self.labels))
+        counts = numpy.zeros((LEFT_OUT + 1) * classes, dtype=numpy.int64)
+        for start, stop in self.spans():
+            numbers = self.parts(start, stop) * classes + self.classes(start, stop)
+            counts += numpy.bincount(numbers, minlength=len(counts))
+        return counts.reshape(-1, classes)[:LEFT_OUT]
+
+    @property
+    def counts(self) -> list[int]:
+        """Rows of each part."""
+        return [int(count) for count in self.class_counts.sum(1)]
+
+    def classes(self, start: int, stop: int) -> Array:
+        """The class of each row, as its index in `labels`."""
+        if self.source.label is None:
+            return numpy.zeros(stop - start, dtype=numpy.int64)
+        return self.store.column("label").between(start, stop)
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Ranges of rows of which numbers are read together."""
+        return ((start, min(start + NUMBERS, len(self))) for start in range(0, len(self), NUMBERS))
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the texts to train on, about."""
+        return int(self.store.facts["bytes"]) * self.counts[0] // len(self)
+
+    def blocks(self, doing: str) -> Iterator[Block[Row]]:
+        """All rows, a block at a time. doing: what for, for the progress."""
+        start = 0
+        for rows in row_blocks(self.source.read(Skipped("skip")), self.source.texts):
+            if start + len(rows) > len(self):
+                break
+            yield Block(rows, self.parts(start, start + len(rows)), start)
+            start += len(rows)
+            advance(f"{doing} {self.source.name}", start, len(self))
+        if start != len(self):
+            raise _changed(self.source.name)
+
+    def encoded(
+        self, tokenizers: Sequence[Tokenizer], special: Sequence[bool]
+    ) -> Iterator[tuple[Block[Row], Sequence[list[Array]]]]:
+        """The blocks, and for each of a row's texts the ids of the whole block: one tokenizer for each text.
+
+        special: whether the special tokens of each tokenizer are added.
+        """
+        blocks, *copies = fork(self.blocks("tokenizing"), 1 + len(tokenizers))
+
+        def texts(side: int) -> Iterator[list[str]]:
+            return ([self.source.texts(row)[side] for row in block.rows] for block in copies[side])
+
+        ids = [
+            tokens.encode_blocks(tokenizer, texts(side), add_special_tokens=special[side])
+            for side, tokenizer in enumerate(tokenizers)
+        ]
+        return zip(blocks, zip(*ids, strict=True), strict=True)
+
+    def sample(self, sides: slice) -> Iterator[str]:
+        """Texts of the training part, as many as a tokenizer is trained on, spread evenly. sides: which of each row."""
+        share = tokens.SAMPLE / max(1, self.store.facts["characters"])
+        for block in self.blocks("sampling"):
+            hashes = self.store.column("hash").between(block.start, block.start + len(block.rows))
+            scattered = hashes * numpy.uint64(0x9E3779B97F4A7C15)  # the part depends on the hash itself
+            is_sampled = (block.parts == 0) & (scattered.astype(numpy.float64) / 2**64 < share)
+            for index in numpy.flatnonzero(is_sampled):
+                yield from self.source.texts(block.rows[index])[sides]
+
+
+def survey(source: RowSource[Row], policy: str, most: int) -> Survey[Row]:
+    """Read all rows once, or open what an earlier survey of the same files has stored.
+
+    policy: what to do about bad rows, see Skipped. most: rows for validation and for the test at most, about.
+    """
+    digest = content_digest(source.files)
+    key = {"survey": FORMAT, "content": digest, **source.key}
+    store = prepared(key, partial(_read_all, source, Skipped(policy, source.unit), digest))
+    rows = store.facts["rows"]
+    skipped = Skipped(policy, source.unit, store.facts["skipped"])
+    skipped.check(rows)
+    if source.parts is not None:
+        return Survey(source, store, skipped, None)
+    share = min(SHARE, most / max(1, rows))
+    return Survey(source, store, skipped, divide(store.column("hash"), share, share))
+
+
+def row_blocks(rows: Iterable[Row], texts: Callable[[Row], Sequence[str]]) -> Iterator[list[Row]]:
+    """Rows that are worked on together: their texts have tokens.BLOCK characters or a little more."""
+    block: list[Row] = []
+    size = 0
+    for row in rows:
+        block.append(row)
+        size += sum(map(len, texts(row)))
+        if size >= tokens.BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _read_all(source: RowSource[Row], skipped: Skipped, digest: str, writer: StoreWriter) -> dict[str, Any]:
+    labels: dict[str, int] = {}
+    rows = characters = size = 0
+    expected = sum(path.stat().st_size for path in source.files)
+    for block in row_blocks(source.read(skipped), source.texts):
+        texts = [source.texts(row) for row in block]
+        writer.column("hash", numpy.array([content_hash(first) for first, *_ in texts], numpy.uint64))
+        if source.label is not None:
+            names = map(source.label, block)
+            writer.column("label", numpy.array([labels.setdefault(name, len(labels)) for name in names], numpy.int32))
+            if len(labels) > MAX_CLASSES:
+                some = f"more than {MAX_CLASSES:,} classes ({', '.join(map(repr, islice(labels, 3)))} …)"
+                raise TextError(f"{source.name}: {some}: is --label the right column?")
+        rows += len(block)
+        characters += sum(len(text) for row in texts for text in row)
+        size += sum(len(text.encode()) for row in texts for text in row)
+        advance(f"reading {source.name}", min(size, expected), expected)
+    skipped.check(rows)
+    if not rows:
+        raise TextError(f"{source.name}: no {source.unit} in it")
+    if content_digest(source.files) != digest:
+        raise _changed(source.name)
+    return {
+        "rows": rows,
+        "characters": characters,
+        "bytes": size,
+        "labels": list(labels),
+        "skipped": skipped.facts(),
+        **source.about(),
+    }
+
+
+def _changed(name: str) -> TextError:
+    return TextError(f"{name}: changed while it was read: start again when it is complete")

@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -39,6 +39,7 @@ from regard.files import named, new_folder, write
 Array = NDArray[Any]
 STORE = "store.json"
 FORMAT = 1  # a store of another format is made anew
+NUMBERS = 1 << 20  # rows that are looked at together
 REMEMBERED = 1_000  # lists of files whose digests are remembered
 SETTLED = 2.0  # seconds: a file that is younger may change once more and keep its times, where clocks are coarse
 Listener = Callable[[str, int, int], None]  # what is being done, how many parts of it are done, of how many
@@ -112,11 +113,8 @@ def _remove_remains(folder: Path) -> None:
     """Remove what killed preparations, of this store or another, left behind; those at work hold a lock."""
     for remains in filter(Path.is_dir, folder.parent.glob(".????????-*")):
         other = folder.with_name(remains.name.partition("-")[2])
-        try:
-            with nullcontext() if other == folder else FileLock(_lock(other), timeout=0):
-                shutil.rmtree(remains, ignore_errors=True)
-        except Timeout:
-            continue
+        with suppress(Timeout), nullcontext() if other == folder else FileLock(_lock(other), timeout=0):
+            shutil.rmtree(remains, ignore_errors=True)
 
 
 class Column:
@@ -135,6 +133,10 @@ class Column:
     def between(self, start: int, stop: int) -> Array:
         """The rows from `start` up to `stop`."""
         return numpy.array(self._map()[start:stop])
+
+    def blocks(self) -> Iterator[Array]:
+        """All rows in order, NUMBERS at a time."""
+        return (self.between(start, start + NUMBERS) for start in range(0, len(self), NUMBERS))
 
     def windows(self, starts: Sequence[int] | Array, length: int) -> Array:
         """`length` rows from each start on: (len(starts), length, *shape)."""
@@ -215,10 +217,11 @@ class Store:
         return sum(column["bytes"] for column in self.columns.values())
 
 
-class StoreWriter:
+class StoreWriter(ExitStack):
     """Writes a store, a block of rows at a time."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.files: dict[str, IO[bytes]] = {}
         self.columns: dict[str, dict[str, Any]] = {}
@@ -227,55 +230,36 @@ class StoreWriter:
         """Add rows of one shape, (n, *shape); a column begins with its first block."""
         self._write(f"{name}.values", rows)
 
-    def ragged(self, name: str, values: Array, lengths: Sequence[int] | Array) -> None:
-        """Add rows of these lengths, whose values stand end to end."""
-        before = self.columns.get(f"{name}.values", {"rows": 0})["rows"]
-        offsets = before + numpy.cumsum(numpy.asarray(lengths, dtype=numpy.int64))
-        self._write(f"{name}.values", values)
-        if f"{name}.offsets" not in self.columns:
-            offsets = numpy.concatenate([numpy.zeros(1, numpy.int64), offsets])
-        self._write(f"{name}.offsets", offsets)
-
     def arrays(self, name: str, rows: Sequence[Array], dtype: DTypeLike) -> None:
-        """Add rows of different lengths, each an array."""
-        self.ragged(name, numpy.concatenate([numpy.empty(0, dtype), *rows]), [len(row) for row in rows])
+        """Add rows of different lengths, each an array, to a ragged column."""
+        before = self.columns.get(f"{name}.values")
+        ends = numpy.cumsum([before["rows"] if before else 0, *map(len, rows)], dtype=numpy.int64)
+        self._write(f"{name}.values", numpy.concatenate([numpy.empty(0, dtype), *rows]))
+        self._write(f"{name}.offsets", ends[1:] if before else ends)
 
     def texts(self, name: str, texts: Sequence[str]) -> None:
         """Add texts to a ragged column of bytes."""
         contents = [text.encode(errors="surrogatepass") for text in texts]
-        self.ragged(name, numpy.frombuffer(b"".join(contents), numpy.uint8), [len(content) for content in contents])
+        self.arrays(name, [numpy.frombuffer(content, numpy.uint8) for content in contents], numpy.uint8)
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write store.json, without which a folder is no store."""
-        self._close()
+        self.close()
         content = {"facts": dict(facts), "columns": self.columns}
         # In ASCII: names of files may hold bytes that are no text in any encoding.
         (self.folder / STORE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def _write(self, name: str, rows: Array) -> None:
         rows = numpy.ascontiguousarray(rows)
-        about = self.columns.setdefault(
-            name, {"dtype": rows.dtype.str, "shape": list(rows.shape[1:]), "rows": 0, "bytes": 0}
-        )
-        if (about["dtype"], about["shape"]) != (rows.dtype.str, list(rows.shape[1:])):
-            raise ValueError(
-                f"{name}: expected rows of {about['dtype']} {about['shape']}, got {rows.dtype} {rows.shape[1:]}"
-            )
+        dtype, shape = rows.dtype.str, list(rows.shape[1:])
+        about = self.columns.setdefault(name, {"dtype": dtype, "shape": shape, "rows": 0, "bytes": 0})
+        if (about["dtype"], about["shape"]) != (dtype, shape):
+            raise ValueError(f"{name}: expected rows of {about['dtype']} {about['shape']}, got {rows.dtype} {shape}")
         if name not in self.files:
-            self.files[name] = (self.folder / name).open("wb")
+            self.files[name] = self.enter_context((self.folder / name).open("wb"))
         self.files[name].write(rows.data.cast("B") if rows.size else b"")
         about["rows"] += len(rows)
         about["bytes"] += rows.nbytes
-
-    def _close(self) -> None:
-        for file in self.files.values():
-            file.close()
-
-    def __enter__(self) -> StoreWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
 
 
 # ------------------------------------------------------------------------------------------------ what is prepared from

@@ -34,6 +34,17 @@ from regard.errors import RegardError
 
 STDIN = Path("-")
 UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
+# Where an archive is broken, needs a password (RuntimeError) or a library that is not here (ImportError).
+BROKEN_ARCHIVE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    ImportError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
 STREAMED = 1 << 30  # bytes that are read of stdin or a pipe
 ENDLESS = "{}: expected a table that ends; save it as a file and name that: got"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
@@ -48,20 +59,15 @@ class TableError(RegardError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table whose cells are text, as they stand in the file; those of parquet have types.
-
-    names: of the columns, as they stand in the header; cells: a pandas DataFrame whose columns are numbered
-    form: how it is written, such as "';'-separated, Latin-1"; separator: of its cells, "" for parquet
-    text: that the cells were read from, with `rows` rows, the header's included; "" for parquet
-    """
+    """A table whose cells are text, as they stand in the file; those of parquet have types."""
 
     place: str
-    names: tuple[str, ...]
-    cells: Any  # its index: the numbers of the rows
-    form: str
-    separator: str = ""
-    text: str = ""
-    rows: int = 0
+    names: tuple[str, ...]  # of the columns, as they stand in the header
+    cells: Any  # a pandas DataFrame whose columns are numbered; its index: the numbers of the rows
+    form: str  # how it is written, such as "';'-separated, Latin-1"
+    separator: str = ""  # of its cells, "" for parquet
+    text: str = ""  # that the cells were read from, "" for parquet
+    rows: int = 0  # of the text, the header's included
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -185,21 +191,10 @@ def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     kind = next((name for mark, name in COMPRESSIONS.items() if raw.startswith(mark)), "")
     if not kind:
         return raw, kind
-    limit = max(UNPACKED, UNPACKED_RATIO * len(raw))
     try:
         with _unpacker(raw, kind) as file:
-            return _read_stream(file, limit, "it unpacks to"), kind
-    # RuntimeError: an archive that needs a password
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        zlib.error,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-        ImportError,
-    ) as error:
+            return _read_stream(file, max(UNPACKED, UNPACKED_RATIO * len(raw)), "it unpacks to"), kind
+    except BROKEN_ARCHIVE as error:
         raise TableError(f"{place}: cannot be decompressed as {kind}: {error}") from error
 
 

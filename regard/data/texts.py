@@ -133,7 +133,7 @@ def checked_lines(path: Path, encoding: Encoding | None = None, newline: str = "
                         text = file.readline(BLOCK)
                     yield Line(number, "", f"is longer than {MAX_LINE:,} characters")
                 elif "\0" in text or not (text.isascii() or NO_TEXT.search(text) is None):
-                    yield Line(number, text, _flaw(text, codec, name))
+                    yield Line(number, text, flaw(text.encode(codec, "surrogateescape"), Encoding(codec, name)))
                 else:
                     yield Line(number, text)
         except UnicodeError as error:
@@ -142,23 +142,24 @@ def checked_lines(path: Path, encoding: Encoding | None = None, newline: str = "
             raise TextError(f"{path}: {error.strerror or error}") from error
 
 
-def _flaw(text: str, codec: str, name: str) -> str:
+def flaw(content: bytes, encoding: Encoding = UTF_8, column: int = 0) -> str:
+    """Why this is no text, or ""; it begins at this column of its line."""
     try:
-        text.encode(codec, "surrogateescape").decode(codec)
+        content.decode(encoding.codec)
     except UnicodeDecodeError as error:
-        return f"not {name} (byte {error.start}: {error.reason})"
-    return "holds a NUL character, so it is no text"
+        return f"not {encoding.name} (byte {column + error.start}: {error.reason})"
+    return "holds a NUL character, so it is no text" if b"\0" in content else ""
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """Every line of a file with its end, all of them text; TextError at one that is not, or beyond MAX_BYTES."""
     size = 0
-    for number, text, flaw in checked_lines(path):
-        size += len(text.encode(errors="surrogateescape"))
-        if flaw or size > MAX_BYTES:
-            reason = flaw or f"expected {MAX_BYTES} bytes at most: take a part of the file"
-            raise TextError(f"{path}: line {number}: {reason}")
-        yield text
+    for line in checked_lines(path):
+        size += len(line.text.encode(errors="surrogateescape"))
+        if line.flaw or size > MAX_BYTES:
+            reason = line.flaw or f"expected {MAX_BYTES} bytes at most: take a part of the file"
+            raise TextError(f"{path}: line {line.number}: {reason}")
+        yield line.text
 
 
 # ------------------------------------------------------------------------------------------------------------ passages

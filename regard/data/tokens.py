@@ -97,10 +97,8 @@ def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, 
     options: dict[str, Any] = {"special_tokens": list(SPECIAL_TOKENS), "show_progress": False}
     if kind == "bpe":
         if vocab_size < LEAST_BPE:
-            raise ValueError(
-                f"vocab_size: expected {LEAST_BPE} or more for bpe, every byte and every special token being a token, "
-                f"got {vocab_size}"
-            )
+            expected = f"{LEAST_BPE} or more for bpe, every byte and every special token being a token"
+            raise ValueError(f"vocab_size: expected {expected}, got {vocab_size}")
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=sentences)
         strip = [decoders.Strip(" ", 1, 0)] if sentences else []
@@ -121,11 +119,7 @@ def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, 
 
 
 def trained_tokenizer(
-    key: Mapping[str, Any],
-    sample: Callable[[], Iterable[str]],
-    kind: str,
-    vocab_size: int,
-    **options: Any,
+    key: Mapping[str, Any], sample: Callable[[], Iterable[str]], kind: str, vocab_size: int, **options: Any
 ) -> Tokenizer:
     """A tokenizer trained on a sample of texts, of which it reads SAMPLE characters at most; a later call finds it.
 
@@ -174,15 +168,11 @@ def encode_blocks(
     """The ids of each text of each block, in order; a few blocks are in memory at a time."""
     dtype = ids_dtype(tokenizer.get_vocab_size())
     # Words are looked up by one thread at a time, in a fifth of the time that it takes to encode them.
-    cache = (
-        WordCache(tokenizer, dtype)
-        if thread_count() < 5 and not add_special_tokens and is_separable(tokenizer)
-        else None
-    )
+    if thread_count() < 5 and not add_special_tokens and is_separable(tokenizer):
+        cache = WordCache(tokenizer, dtype)
+        return map_in_threads(lambda texts: [cache.encode(text) for text in texts], blocks)
 
     def encode(texts: Sequence[str]) -> list[Ids]:
-        if cache is not None:
-            return [cache.encode(text) for text in texts]
         encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         return [numpy.array(encoding.ids, dtype=dtype) for encoding in encodings]
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from regard.data.packages import FetchError, members, read_member
+from regard.data.fetching import FetchError
 from regard.data.pairs import Pair
+from regard.data.unpacking import members, read_member
 from regard.data.words import spans
 
 # ----------------------------------------------------------------------------------------------------------- sentences

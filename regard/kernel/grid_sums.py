@@ -84,13 +84,13 @@ def gaussian_sums(
         return None
     rows = exponents(len(widths), order)
     sums, exact = numpy.zeros((n, len(rows), columns.shape[1])), numpy.zeros(n, dtype=bool)
-    for part in parts:
-        grid = Grid(part.scheme, part.lattice, x[part.reached], columns[part.reached], t[part.asked])
+    for asked, reached, lattice, scheme, error in parts:
+        grid = Grid(scheme, lattice, x[reached], columns[reached], t[asked])
         some = grid.sums(rows, plans.value_order)
-        indices = numpy.arange(n)[part.asked][grid.queries.order]
+        indices = numpy.arange(n)[asked][grid.queries.order]
         if at_queries is not None:
             some[:, 0] -= at_queries[indices]
-        sums[indices], exact[indices] = some, grid.judge(some, order, totals, part.error)
+        sums[indices], exact[indices] = some, grid.judge(some, order, totals, error)
     if order > 0:
         sums *= ((widths / kernel.units) ** rows).prod(1)[:, None]
     return sums, exact & ~others
@@ -117,16 +117,6 @@ class Lattice(NamedTuple):
     query_cells: Indices  # (features,)
 
 
-class Part(NamedTuple):
-    """Queries that share a grid, and how."""
-
-    asked: Chosen
-    reached: Chosen  # samples that count for them
-    lattice: Lattice
-    scheme: Scheme
-    error: float  # of the scheme, as a part of what is allowed
-
-
 class Plans:
     """For which queries a grid pays, and which one."""
 
@@ -139,11 +129,14 @@ class Plans:
         first, others = (math.comb(self.features + highest, highest) for highest in (order, self.value_order))
         self.channels = first + (c - 1) * others
 
-    def parts(self, asked: Chosen, reached: Chosen) -> Iterator[Part]:
-        """All queries together, or if no grid pays for them, halves of their box."""
+    def parts(self, asked: Chosen, reached: Chosen) -> Iterator[tuple[Chosen, Chosen, Lattice, Scheme, float]]:
+        """All queries together, or if no grid pays for them, halves of their box.
+
+        Each with the samples that count for them, their grid, its scheme, and the error as a part of what is allowed.
+        """
         asked = _narrow(self.queries, asked, _box(self.points[reached]) + EDGE * OUTWARDS)
         schemes = choose_schemes(self.features, self.order, self.tolerance)
-        queries, reach = self.queries[asked], max(scheme.reach for scheme, _ in schemes)
+        queries, reach = self.queries[asked], max(scheme.middle * scheme.spacing for scheme, _ in schemes)
         box = _box(queries)
         reached = _narrow(self.points, reached, box + reach * OUTWARDS)
         points = self.points[reached]
@@ -160,7 +153,7 @@ class Plans:
         direct = self.pairs_cost(self._pairs(points, queries))
         widest = int(numpy.argmax(box[1] - box[0]))
         if cost < direct:
-            yield Part(asked, reached, lattice, scheme, error)
+            yield asked, reached, lattice, scheme, error
         elif direct > HALVING and box[1, widest] - box[0, widest] > SIDE:
             below = queries[:, widest] < box[:, widest].mean()
             indices = numpy.arange(len(self.queries))[asked]
@@ -244,7 +237,7 @@ class Grid:
         starts = numpy.empty(math.prod(counts) + 1, dtype=numpy.int64)
         positions = numpy.empty((n, 3))
         parallel_for(functools.partial(loops.tiles_of, points, low, spacing, shape, counts, tiles), n, 8 * n)
-        loops.sort_by_tile(tiles, starts, order)
+        load_kernels("sorting").sort_by_group(tiles, starts, order)
         parallel_for(functools.partial(loops.place, points, low, spacing, order, positions), n, 8 * n)
         return Placed(positions, order, starts, numpy.pad(counts, (3 - self.features, 0), constant_values=1))
 

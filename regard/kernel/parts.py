@@ -30,7 +30,7 @@ class MergedSamples(Samples):
 
     def __init__(self, state: Compressed, features: Features) -> None:
         self.state, self.features, self.weighing, self.counts = state, features, Weighing(), True
-        self.points = state.points
+        self.points, self._origin = state.points, state.points.origin
         outputs, counts = state.outputs, self.points.columns[:, :1]
         self.mean = state.mean
         moved = state.mean - state.shift
@@ -54,10 +54,6 @@ class MergedSamples(Samples):
     @property
     def _x(self) -> Array:
         return self.points.x
-
-    @property
-    def _origin(self) -> float:
-        return self.points.origin
 
     def _line_sums(self, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None) -> Array:
         """Far from all samples those of the cells' means: pseudo-samples, of which some are negative, do not serve."""

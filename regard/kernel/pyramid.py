@@ -275,6 +275,14 @@ def mean_error(error: LeaveOneOutError) -> float:
     return float(error.loo.mean())
 
 
+def aicc_of(mean_square: float, share: float, count: float) -> float:
+    """AICc of a fit with this mean squared error and so many degrees of freedom per sample."""
+    remains = 1 - share - 2 / count
+    if remains <= 0:  # as many degrees of freedom as samples: worse the more, and finite for whoever takes differences
+        return 1e6 * (1 - remains)
+    return math.log(max(mean_square, 1e-300)) + (1 + share) / remains
+
+
 def scan(pyramid: Pyramid, degree: int = 0, criterion: Criterion = mean_error) -> float:
     """The width for which the criterion is least, from half the usual gap between samples to four times their range.
 
@@ -296,6 +304,16 @@ def scan(pyramid: Pyramid, degree: int = 0, criterion: Criterion = mean_error) -
     values |= {width: value(width) for width in _rivals(pyramid, degree, criterion, best, rough)}
     best = min(values, key=values.__getitem__)
     return refine(lambda log: value(math.exp(log)), math.log(best), values[best], math.log(2))
+
+
+def scan_by(rule: str, pyramid: Pyramid, degree: int) -> float:
+    """The same by the leave-one-out error, or by "aicc"."""
+    count = pyramid.finest.count
+
+    def aicc(error: LeaveOneOutError) -> float:
+        return aicc_of(float(error.in_sample.mean()), float(error.trace) / count, count)
+
+    return scan(pyramid, degree, aicc if rule == "aicc" else mean_error)
 
 
 def refine(error: Callable[[float], float], log: float, least: float, step: float) -> float:

@@ -292,23 +292,21 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         smoother, queries = self._one_smoother("quantile"), self._queries(X)
         values = smoother.samples.values[:, 0]
         order = numpy.argsort(values)
-        quantiles = numpy.empty((len(queries.points), shares.size))
+        quantiles = numpy.empty((len(queries.points), *shares.shape))
         for part, weights in smoother.parts_of_weights(queries):
             total = numpy.cumsum(weights[:, order], axis=1)
-            for k, share in enumerate(shares.reshape(-1)):
+            for k, share in numpy.ndenumerate(shares):
                 index = (total < share * total[:, -1:] * (1 - 1e-12)).sum(1)
-                quantiles[part, k] = values[order[numpy.minimum(index, len(order) - 1)]]
+                quantiles[(part, *k)] = values[order[numpy.minimum(index, len(order) - 1)]]
             quantiles[part][numpy.isnan(weights[:, 0])] = numpy.nan
-        return quantiles[:, 0] if shares.ndim == 0 else quantiles
+        return quantiles
 
     def distribution(self, X: ArrayLike, y: ArrayLike) -> Array:
         """The conditional probability of a value of at most y, (n,), or (n, k) for k of them."""
         bounds = numbers_of("y", y, "one number or more, not NaN", lambda bound: ~numpy.isnan(bound))
         smoother, queries = self._one_smoother("distribution"), self._queries(X)
         below = smoother.samples.values[:, :1] <= bounds.reshape(1, -1)  # (m, k)
-        probabilities = numpy.empty((len(queries.points), bounds.size))
-        for part, weights in smoother.parts_of_weights(queries):
-            probabilities[part] = weights @ below
+        probabilities = numpy.concatenate([weights @ below for _, weights in smoother.parts_of_weights(queries)])
         return probabilities[:, 0] if bounds.ndim == 0 else probabilities
 
     def _shaped(self, columns: Array) -> Array:

@@ -18,9 +18,8 @@ from regard.attention.sorting import sort_numbers
 from regard.attention.sums_1d import Form, Samples1D
 from regard.attention.threads import load_kernels
 from regard.kernel.features import Features, Rows
-from regard.kernel.kernels_nd import KernelND, category_weights
+from regard.kernel.kernels_nd import KernelND, category_weights, nearest_weights, reaches
 from regard.kernel.local import Array, Indices, LocalFit, Mask, fit_locally
-from regard.kernel.nearest import nearest_weights, reaches
 from regard.kernel.sums_nd import SamplesND, Targets, spatial_order
 
 WIDEST = 1e8  # ranges of the samples: a wider width changes no digit of a weight
@@ -49,6 +48,8 @@ class Samples:
     Samples are in the order of their features, so that nothing depends on that of the rows; with several features and
     blocks in that of the rows.
     """
+
+    _origin = 0.0
 
     def __init__(
         self, rows: Rows, values: Array, weights: Array, features: Features, weighing: Weighing, counts: bool = False
@@ -297,10 +298,6 @@ class Samples:
     def _x(self) -> Array:
         """The samples of one feature, counted from `_origin`."""
         return numpy.asarray(self.rows.points[:, 0])
-
-    @property
-    def _origin(self) -> float:
-        return 0.0
 
     def _counted(self, chosen: Indices) -> Mask:
         """Which of the chosen samples are counts above 1: leaving one of them out leaves the others at its place."""

@@ -21,8 +21,8 @@ from regard.attention import weights as attention_weights
 from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import Loss
 from regard.kernel.features import Rows
+from regard.kernel.kernels_nd import nearest_weights
 from regard.kernel.local import Array, Indices, fit_locally, monomials
-from regard.kernel.nearest import nearest_weights
 from regard.kernel.parts import MergedSamples
 from regard.kernel.samples import Samples
 

@@ -7,8 +7,6 @@ With output norms, what a part gives goes through a norm of its own before it is
 other rows; everything else acts on each row alone.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -43,7 +41,7 @@ class Blocks(nn.ModuleList):
 
     if TYPE_CHECKING:
 
-        def __iter__(self) -> Iterator[Block]: ...
+        def __iter__(self) -> Iterator["Block"]: ...
 
 
 class FeedForward(nn.Module):
@@ -196,7 +194,7 @@ class BlockConfig:
             raise ValueError(f"score: score_scale and score_softcap are for score='dot', got {self.score!r}")
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], **changes: Any) -> BlockConfig:
+    def of(cls, config: Mapping[str, Any], **changes: Any) -> "BlockConfig":
         """From a model's config, which may hold other arguments too."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in config.items() if name in names} | changes)

@@ -3,10 +3,16 @@
     ids → token + position (+ token type) vectors → norm → blocks → vectors
     and on top, where asked for: logits of masked tokens, one class per text, one vector per text.
 
+The search engine of the notes is made of the last: the question is a query, every text has a key, and is a value.
+
+    weight_j = softmax_j( cos(question, text_j) / temperature )
+
 Shapes: ids (batch, n) · vectors (batch, n, size).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,16 +20,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import check_choice, check_count, check_ids, check_lengths, has_values
+from regard.attention import Cosine, weights
 from regard.attention.dropout import dropout as apply_dropout
+from regard.data.texts import TextError, read_texts
 from regard.models.block import ACTIVATIONS, BlockConfig
 from regard.models.classifier import TextClassifier, pool
+from regard.models.folders import load
 from regard.models.model import evaluated
-from regard.models.packing import PackedBatch, SequenceInfo, pack
+from regard.models.packing import PackedBatch, pack
 from regard.models.positions import LearnedPositions, add_positions
+from regard.models.tensors import FolderError
 from regard.models.texts import encode_with_warning, group_by_length, group_neighbours
 
 POSITIONS, POOLINGS = ("learned", "none", "sinusoidal"), ("first", "max", "mean")
 TOKENS = 1_024  # at a time: enough for fast products, few enough that what they make stays in cache
+TEMPERATURE = 0.05  # a cosine that is this much larger weighs e times as much
 
 
 class Encoder(TextClassifier):
@@ -119,9 +130,8 @@ class Encoder(TextClassifier):
             rows = rows + (table.weight[0] if token_types is None else table(packed.pack_like(token_types)))
         rows = add_positions(rows, packed.positions, self.config["positions"], self.position_embedding)
         rows = apply_dropout(self.embedding_norm(rows), self.dropout, self.training)
-        info = SequenceInfo(packed.mask, lengths=packed.lengths, valid=packed.valid)
         for block in self.blocks:
-            rows = block(rows, info)
+            rows = block(rows, packed.info)
         return rows if self.norm is None else self.norm(rows)
 
     def mlm_logits(
@@ -171,3 +181,54 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, vectors: Tensor, embedding: nn.Embedding) -> Tensor:
         return functional.linear(self.norm(self.activation(self.dense(vectors))), embedding.weight, self.bias)
+
+
+# ------------------------------------------------------------------------------------------------------ search
+
+
+@dataclass(frozen=True)
+class Match:
+    """A text, where it stands (file:line), and how well it answers."""
+
+    place: str
+    text: str
+    weight: float
+    cosine: float
+
+
+def search(
+    path: Path,
+    question: str,
+    model: Path,
+    *,
+    top: int = 5,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Match]:
+    """The texts that answer a question best, the best first.
+
+    path: a text file, whose lines are searched, or a folder, whose files' paragraphs are. model: the folder of an
+    Encoder. progress: is called with how many texts have been read, and how many there are.
+    """
+    if not question.strip():
+        raise TextError("question: expected some words, got none")
+    if top < 1:
+        raise ValueError(f"top: expected 1 or more, got {top}")
+    texts = read_texts(path)
+    encoder = load(model)
+    if not isinstance(encoder, Encoder):
+        raise FolderError(f"{model}: expected an Encoder, which gives vectors, got a {type(encoder).__name__}")
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, len(texts))
+
+    keys = encoder.embed([text.text for text in texts], progress=advance)  # (texts, size)
+    query = encoder.embed(question)[None]  # (1, size)
+    shares = weights(query, keys, score=Cosine(TEMPERATURE))[0].tolist()
+    cosines = Cosine()(query, keys)[0].tolist()
+    matches = [
+        Match(text.place, text.text, share, cosine) for text, share, cosine in zip(texts, shares, cosines, strict=True)
+    ]
+    return sorted(matches, key=lambda match: -match.cosine)[:top]

@@ -9,13 +9,11 @@
 Whatever is wrong with a folder is one FolderError that names the file and the reason, before memory is taken.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +119,7 @@ def write_folder(folder: Path, state: Mapping[str, Tensor], texts: Mapping[str, 
             (beside / file).parent.mkdir(exist_ok=True)
             files.write(beside / file, text)
         if card is not None:
-            digests = {file: files.digest(beside / file) for file in sorted([*texts, TENSORS])}
-            files.write(beside / MANIFEST, json.dumps({"sha256": digests}, indent=2) + "\n")
+            write_manifest(beside, [*texts, TENSORS])
         (folder / MANIFEST).unlink(missing_ok=True)  # from here until the new one comes this is not a model of ours
         for file in (CONFIG, *(name for name in contents if name != CONFIG), TENSORS):
             (folder / file).parent.mkdir(exist_ok=True)
@@ -153,25 +150,31 @@ def _load_saved(folder: Path, config: dict[str, Any]) -> Model:
         older = isinstance(version, int) and version < FORMAT
         reason = "was written by an older regard: train the model again, or convert it again" if older else "is unknown"
         raise FolderError(f"{path}: format {version!r} {reason} (this regard reads format {FORMAT})")
-    digests = _check_manifest(folder)
+    digests = check_manifest(folder, CONFIG, TENSORS)
     name, arguments = config.get("model"), config.get("arguments")
     if not isinstance(arguments, dict) or not isinstance(name, str) or name not in MODELS:
         raise FolderError(f"{path}: expected one of {', '.join(MODELS)} with arguments, got {name!r}")
     tensors = Tensors.of(folder)
     model = build(name, arguments, path)
-    fill(model, tensors, {tensor: Rule((tensor,)) for tensor in model.state_dict()}, lambda name: False)
+    fill(model, tensors, {tensor: Rule((tensor,)) for tensor in model.state_dict()})
     for attribute, file in TOKENIZERS.items():
         if file in digests:
             setattr(model, attribute, read_tokenizer(folder / file))
     return model
 
 
-def _check_manifest(folder: Path) -> dict[str, str]:
-    """The digests in the manifest, which have to be those of the files."""
+def write_manifest(folder: Path, names: Iterable[str]) -> None:
+    """Write manifest.json, with the SHA-256 of these files."""
+    digests = {file: files.digest(folder / file) for file in sorted(names)}
+    files.write(folder / MANIFEST, json.dumps({"sha256": digests}, indent=2) + "\n")
+
+
+def check_manifest(folder: Path, *required: str) -> dict[str, str]:
+    """The digests in a manifest, these among them, which have to be those of the files."""
     path = folder / MANIFEST
     digests = read_json(path).get("sha256")
-    if not isinstance(digests, dict) or not {CONFIG, TENSORS} <= digests.keys():
-        raise FolderError(f"{path}: expected the SHA-256 of {CONFIG} and {TENSORS}")
+    if not isinstance(digests, dict) or not {*required} <= digests.keys():
+        raise FolderError(f"{path}: expected the SHA-256 of {' and '.join(required)}")
     for file, digest in digests.items():
         if Path(file).name != file:
             raise FolderError(f"{path}: expected names of files in this folder, got {file!r}")

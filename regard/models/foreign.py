@@ -6,8 +6,6 @@ g2p        checkpoint20.npz, the arrays of a GRU that encodes the letters of an 
            GRU that says phonemes from it: the bottleneck that attention removed, trained by others
 """
 
-from __future__ import annotations
-
 import math
 import string
 import struct
@@ -20,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from regard.data.image_arrays import open_array
+from regard.data.image_sets import open_array
 from regard.files import ContentError, read_file
 from regard.models.folders import build
 from regard.models.model import Model
@@ -126,7 +124,7 @@ def _to_halves(weight: Tensor, head_size: int) -> Tensor:
     return weight.view(-1, head_size // 2, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def _llama_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
+def _llama_tokenizer(path: Path, vocab_size: int) -> "Tokenizer":
     """The pieces of tokenizer.bin as byte-pair encoding: the two neighbours with the best score are joined first."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
@@ -257,7 +255,7 @@ def _g2p_state(arrays: dict[str, Tensor], hidden_size: int) -> dict[str, Tensor]
     return state | {"output.bias": arrays["fc_b"]}
 
 
-def _g2p_tokenizers() -> tuple[Tokenizer, Tokenizer]:
+def _g2p_tokenizers() -> "tuple[Tokenizer, Tokenizer]":
     """Letters, without accents and capitals, whether spaces stand between them or not; phonemes between spaces."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 

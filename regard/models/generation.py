@@ -67,13 +67,11 @@ class Sampling:
 
     def make_generators(self, batch: int) -> list[torch.Generator]:
         """One for each sequence."""
-        if isinstance(self.seed, Sequence):
-            if len(self.seed) != batch:
-                raise ValueError(f"seed: expected {batch} of them, one for each sequence, got {len(self.seed)}")
-            return [torch.Generator().manual_seed(seed) for seed in self.seed]
-        if self.seed is None:
-            return [torch.Generator().manual_seed(int(torch.randint(1 << 62, ()))) for _ in range(batch)]
-        return [torch.Generator().manual_seed(self.seed) for _ in range(batch)]
+        seeds = self.seed if isinstance(self.seed, Sequence) else [self.seed] * batch
+        if len(seeds) != batch:
+            raise ValueError(f"seed: expected {batch} of them, one for each sequence, got {len(seeds)}")
+        seeds = [int(torch.randint(1 << 62, ())) if seed is None else seed for seed in seeds]
+        return [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """Logits (rows, vocabulary) → ids (rows,), at random."""
@@ -263,16 +261,18 @@ def check_limit(max_new_tokens: int) -> None:
 
 def collect(steps: Iterator[NewTokens], batch: int, eos: int | None, length_penalty: float = 1.0) -> list[Hypothesis]:
     """What `sample` generates, one hypothesis for each sequence."""
-    ids: list[list[int]] = [[] for _ in range(batch)]
-    totals, counts = [0.0] * batch, [0] * batch
+    tokens: list[list[int]] = [[] for _ in range(batch)]
+    totals = [0.0] * batch
     for new_tokens in steps:
         for number, token, log_probability in new_tokens:
+            tokens[number].append(token)
             totals[number] += log_probability
-            counts[number] += 1
-            if token != eos:
-                ids[number].append(token)
-    scores = (total / max(count, 1) ** length_penalty for total, count in zip(totals, counts, strict=True))
-    return [Hypothesis(sequence, score) for sequence, score in zip(ids, scores, strict=True)]
+    scores = [total / max(len(ids), 1) ** length_penalty for total, ids in zip(totals, tokens, strict=True)]
+    return [_hypothesis(ids, eos, score) for ids, score in zip(tokens, scores, strict=True)]
+
+
+def _hypothesis(tokens: list[int], eos: int | None, score: float) -> Hypothesis:
+    return Hypothesis(tokens[:-1] if tokens[-1:] == [eos] else tokens, score)
 
 
 def beam_search(
@@ -344,9 +344,8 @@ def _collect_finished(
     for row, candidate in over.nonzero().tolist():
         score = float(scores[row, candidate])
         if score > -math.inf:
-            ids = candidates[row, candidate].tolist()
             hypotheses = finished[alive[row]]
-            hypotheses.append(Hypothesis(ids[:-1] if ids[-1] == eos else ids, score))
+            hypotheses.append(_hypothesis(candidates[row, candidate].tolist(), eos, score))
             hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
             del hypotheses[beam_size:]
 

@@ -15,15 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import (
-    check_batch,
-    check_choice,
-    check_ids,
-    check_lengths,
-    check_positive,
-    check_sizes,
-    has_values,
-)
+from regard.arguments import check_batch, check_choice, check_ids, check_lengths, check_positive, check_size, has_values
 from regard.attention import Mask, alibi, bias, causal, keep
 from regard.attention import window as sliding_window
 from regard.attention.dropout import dropout as apply_dropout
@@ -106,7 +98,8 @@ class LanguageModel(TextClassifier, GenerativeModel):
         self.windows = _by_layer("window", window, layers)
         for base, size_of_window in zip(self.rotary_bases, self.windows, strict=True):
             check_positive("rotary_base", base)
-            check_sizes(window=size_of_window)
+            if size_of_window is not None:
+                check_size("window", size_of_window)
         if mixer != "attention" and window is not None:
             raise ValueError(f"window: expected None for mixer={mixer!r}, which attends to nothing, got {window!r}")
         self.logit_softcap = None if logit_softcap is None else check_positive("logit_softcap", logit_softcap)
@@ -118,7 +111,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
         self.classifier = nn.Linear(size, classes) if classes else None
         self.dropout, self.scale = dropout, math.sqrt(size) if scale_embeddings else 1.0
-        self.head_size = size // heads if head_size is None else head_size
+        self.head_size = head_size or size // heads
         if positions == "rotary" and self.head_size % 2:
             raise ValueError(f"head_size: expected an even number for rotary positions, got {self.head_size}")
         # GPT-2's initialisation: small numbers, and the smaller the more layers add up.
@@ -155,14 +148,14 @@ class LanguageModel(TextClassifier, GenerativeModel):
             if len(cache.layers) != len(self.blocks):
                 raise ValueError(f"cache: expected {len(self.blocks)} layers, this model's, got {len(cache.layers)}")
             check_batch("ids", ids, cache.batch, "the cache")
-        before = Cache((), torch.empty(1, 0, dtype=torch.long, device=ids.device)) if cache is None else cache
+        before = cache or Cache((), torch.empty(1, 0, dtype=torch.long, device=ids.device))
         read = before.lengths.to(ids.device)
         steps = torch.arange(n, device=ids.device)[None] if valid is None else (valid.cumsum(1) - 1).clamp(min=0)
         positions = read + steps  # (batch or 1, n)
         check_positions(positions, self.config["max_positions"])
         all_positions, all_valid = _append_columns(before, positions, valid, batch)
         make_mask = functools.partial(self._cached_mask, all_positions, all_valid, n)
-        infos = self._infos(make_mask, positions, valid=valid, first=before.positions.shape[-1])
+        infos = self._infos(make_mask, positions, SequenceInfo(valid=valid, first=before.columns))
         rows, layers = self._embed(ids, positions), []
         for number, (block, info) in enumerate(zip(self.blocks, infos, strict=True)):
             rows, state = block.extend(rows, info, before.layers[number] if before.layers else None)
@@ -242,7 +235,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         check_positions(ids.shape[1], self.config["max_positions"])
         packed = pack(ids, lengths)
         make_mask = functools.partial(self._packed_mask, packed)
-        infos = self._infos(make_mask, packed.positions, lengths=packed.lengths, valid=packed.valid)
+        infos = self._infos(make_mask, packed.positions, packed.info)
         rows = self._embed(packed.ids, packed.positions)
         for block, info in zip(self.blocks, infos, strict=True):
             rows = block(rows, info)
@@ -255,7 +248,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         return apply_dropout(rows, self.dropout, self.training)
 
     def _infos(
-        self, make_mask: Callable[[int | None], Mask | None], positions: Tensor, **options: Any
+        self, make_mask: Callable[[int | None], Mask | None], positions: Tensor, info: SequenceInfo
     ) -> list[SequenceInfo]:
         """What each block knows of its rows: the mask of its window, and positions (batch or 1, n) by its base."""
         masks = {window: make_mask(window) for window in set(self.windows)}
@@ -263,12 +256,13 @@ class LanguageModel(TextClassifier, GenerativeModel):
         bases = set(self.rotary_bases)
         tables = {base: rotary_table(positions, self.head_size, base) if rotary else None for base in bases}
         kinds = zip(self.windows, self.rotary_bases, strict=True)
-        return [SequenceInfo(masks[window], tables[base], **options) for window, base in kinds]
+        rest = (info.lengths, info.valid, info.first)
+        return [SequenceInfo(masks[window], tables[base], *rest) for window, base in kinds]
 
     def _packed_mask(self, packed: PackedBatch, window: int | None) -> Mask:
         """What the tokens may attend to. Packed or not: in a sequence, rows are as far apart as positions."""
         mask = _band(window)
-        mask = mask if packed.mask is None else packed.mask & mask
+        mask = mask if packed.info.mask is None else packed.info.mask & mask
         return mask & alibi(self._slopes(packed.ids.device)) if self.config["positions"] == "alibi" else mask
 
     def _cached_mask(self, positions: Tensor, valid: Tensor | None, n: int, window: int | None) -> Mask | None:

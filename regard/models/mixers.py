@@ -5,8 +5,6 @@ convolution   reads the neighbours: all rows at once, but not far
 attention     (multihead.py) reads every row: far and at once, at the price of n² scores
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,7 +30,7 @@ class MixerState:
     def batch(self) -> int:
         return len(self.rows)
 
-    def select(self, rows: Tensor) -> MixerState:
+    def select(self, rows: Tensor) -> "MixerState":
         return MixerState(self.rows.index_select(0, rows))
 
 

@@ -1,7 +1,5 @@
 """What every model is: a module that knows its constructor's arguments, may have a tokenizer, and can be saved."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,8 +51,8 @@ class Model(nn.Module):
     others by the choices that they have."""
 
     config: dict[str, Any]
-    tokenizer: Tokenizer | None
-    target_tokenizer: Tokenizer | None
+    tokenizer: "Tokenizer | None"
+    target_tokenizer: "Tokenizer | None"
 
     def __init__(self, arguments: Mapping[str, Any], **choices: Collection[str]) -> None:
         super().__init__()
@@ -86,7 +84,7 @@ class Model(nn.Module):
 
         export(self, Path(folder))
 
-    def need_tokenizer(self) -> Tokenizer:
+    def need_tokenizer(self) -> "Tokenizer":
         """The tokenizer, or an error that says what is missing."""
         if self.tokenizer is None:
             raise ValueError(

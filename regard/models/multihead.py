@@ -4,7 +4,7 @@ Legend: batch · n queries · m keys · heads · kv heads (groups of heads may s
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -121,17 +121,12 @@ class MultiHead(nn.Module):
         check_sizes(query_size=query_size, key_size=key_size, value_size=value_size)
         if head_size is None and size % heads:
             raise ValueError(f"heads: expected a divisor of size {size}, or head_size=…, got {heads}")
-        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        self.heads, self.kv_heads = heads, kv_heads or heads
         if heads % self.kv_heads:
             raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads}")
-        self.head_size = size // heads if head_size is None else head_size
+        self.head_size = head_size or size // heads
         self.widths = tuple(count * self.head_size for count in (heads, self.kv_heads, self.kv_heads))
-        key_size = size if key_size is None else key_size
-        self.sizes = (
-            size if query_size is None else query_size,
-            key_size,
-            key_size if value_size is None else value_size,
-        )
+        self.sizes = (query_size or size, key_size or size, value_size or key_size or size)
         # Where queries, keys and values come from vectors of one size, their matrices lie in one: a single product.
         packed = len(set(self.sizes)) == 1
         shapes = [(self.sizes[0], sum(self.widths))] if packed else list(zip(self.sizes, self.widths, strict=True))
@@ -189,20 +184,13 @@ class MultiHead(nn.Module):
         output = self._attend(heads, source.keys, source.values, mask=mask, cross=True, first=first)
         return output.reshape(*query.shape[:-1], -1)
 
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None,
-        cross: bool | None = None,
-        first: int | None = None,
-    ) -> Tensor:
-        """The outputs of all heads, from (batch, heads or kv heads, rows, head size) each, mixed: (batch, n, size)."""
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        """The outputs of all heads, from (batch, heads or kv heads, rows, head size) each, mixed: (batch, n, size).
+
+        Options are those of `attend_in`.
+        """
         dropout = self.dropout if self.training else 0.0
-        score = self.score
-        heads = attend_in(self, query, key, value, score=score, mask=mask, dropout=dropout, cross=cross, first=first)
+        heads = attend_in(self, query, key, value, score=self.score, dropout=dropout, **options)
         return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def _project(self, rows: Tensor, parts: slice, rotary: RotaryTable | None = None) -> list[Tensor]:

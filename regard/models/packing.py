@@ -37,11 +37,9 @@ class PackedBatch:
 
     ids: Tensor  # (batch, n), or (1, total) end to end
     positions: Tensor  # the same shape, or (1, n)
-    lengths: tuple[int, ...] | None  # None: nothing was padded, so nothing is packed
-    mask: Mask | None
-    index: Tensor | None  # of each packed row in (batch · n)
     shape: tuple[int, int]
-    valid: Tensor | None = None  # (batch, n): which ids are tokens, where padding is left in; None: all of them
+    info: SequenceInfo  # of its rows; no default: torch.compile knows no constant of this type
+    index: Tensor | None = None  # of each packed row in (batch · n); None: nothing is packed
 
     def pack_like(self, tensor: Tensor) -> Tensor:
         """Another tensor (batch, n, …), packed in the same way."""
@@ -49,13 +47,12 @@ class PackedBatch:
 
     def unpack(self, rows: Tensor) -> Tensor:
         """Rows (1, total, size) → (batch, n, size), with zeros where there is no token."""
-        if self.valid is not None:
-            return rows.masked_fill(~self.valid[..., None], 0)
+        if self.info.valid is not None:
+            return rows.masked_fill(~self.info.valid[..., None], 0)
         if self.index is None:
             return rows
         padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[-1])
-        padded = padded.index_copy(0, self.index, rows[0])
-        return padded.view(*self.shape, rows.shape[-1])
+        return padded.index_copy(0, self.index, rows[0]).view(*self.shape, rows.shape[-1])
 
 
 def pack(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengths") -> PackedBatch:
@@ -64,11 +61,10 @@ def pack(ids: Tensor, lengths: Tensor | Sequence[int] | None, name: str = "lengt
     counts = None if lengths is None else check_lengths(name, lengths, batch, n)
     steps = torch.arange(n, device=ids.device)
     if counts is None or (has_values(counts) and bool((counts == n).all())):
-        return PackedBatch(ids, steps[None], None, None, None, (batch, n))
+        return PackedBatch(ids, steps[None], (batch, n), SequenceInfo())
     valid = steps < counts.to(ids.device)[:, None]  # (batch, n)
     if not has_values(ids, counts):
-        return PackedBatch(ids, steps[None], None, valid_lengths(counts), None, (batch, n), valid)
+        return PackedBatch(ids, steps[None], (batch, n), SequenceInfo(valid_lengths(counts), valid=valid))
     index = valid.flatten().nonzero().squeeze(1)  # (total,)
-    positions = index % n
-    lengths = tuple(counts.tolist())
-    return PackedBatch(ids.flatten()[index][None], positions[None], lengths, segments(counts), index, (batch, n))
+    info = SequenceInfo(segments(counts), lengths=tuple(counts.tolist()))
+    return PackedBatch(ids.flatten()[index][None], (index % n)[None], (batch, n), info, index)

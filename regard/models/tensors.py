@@ -1,7 +1,6 @@
 """Tensors in files: safetensors, one file or several with an index, checked before memory is taken."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ class Tensors:
                 raise FolderError(f"{folder / file}: {name} is missing, though the index says that it is there")
 
     @classmethod
-    def of(cls, folder: Path) -> Tensors:
+    def of(cls, folder: Path) -> "Tensors":
         """Of model.safetensors, or of the files that an index lists."""
         if (folder / TENSORS).exists():
             return cls(folder, {"": TENSORS})
@@ -152,11 +151,11 @@ def open_tensors(path: Path) -> Any:
         raise FolderError(f"{path}: not a readable safetensors file: {error}") from error
 
 
-def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: Callable[[str], bool]) -> None:
-    """Give a model on the meta device its numbers; no tensor of the files may be left over."""
+def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: str = "(?!)") -> None:
+    """Give a model on the meta device its numbers; none of the files may be left over, but those of this pattern."""
     empty = model.state_dict()
     used = {part for name in empty for part in rules[name].theirs}
-    extra = sorted(name for name in tensors.files if name not in used and not ignored(name))
+    extra = sorted(name for name in tensors.files if name not in used and not re.fullmatch(ignored, name))
     if extra:
         more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
         raise FolderError(f"{tensors.folder}: {extra[0]}{more} has no place in a {type(model).__name__} of this config")

@@ -5,8 +5,6 @@ tables that point outside themselves, replacements that multiply a text. So a fi
 here, within bounds; and one with patterns or tables is tried first, by a process of its own (`tokenizer_trial`).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -53,7 +51,7 @@ NOT_EMPTY = re.compile(r"(?:\\[dDwWsSrnt]|\[[^\[\]]+\]|\{[1-9],?\}|\+|[^\\\[\]{}
 _tried: set[str] = set()  # SHA-256 of files
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer in a file; FolderError where it cannot be used."""
     from tokenizers import Tokenizer
 

@@ -4,8 +4,6 @@ tables fail or take forever, within limits of time and memory. It exits with 0 i
 It imports nothing of regard, and is done in a second; `tokenizer_files` runs it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -7,8 +7,6 @@
 Shapes: source (batch, m) · target (batch, n) · memory (batch, m, size) · logits (batch, n, target vocabulary).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +17,10 @@ from torch import Tensor, nn
 from regard.arguments import check_batch, check_ids, check_lengths
 from regard.attention import Mask, causal, relative, t5_buckets
 from regard.attention import lengths as valid_lengths
-from regard.attention.capture import AttentionMap, Recorder
 from regard.attention.dropout import dropout as apply_dropout
-from regard.attention.observers import observe
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache, KVCache
 from regard.models.decode_kernels import product
-from regard.models.model import evaluated
 from regard.models.packing import SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions, check_positions
 from regard.models.translator import Translator
@@ -49,7 +44,7 @@ class DecoderState:
     def mask(self) -> Mask | None:
         return None if self.lengths is None else valid_lengths(self.lengths)
 
-    def select(self, rows: Tensor) -> DecoderState:
+    def select(self, rows: Tensor) -> "DecoderState":
         """These rows, in this order."""
         cache = None if self.cache is None else self.cache.select(rows)
         chosen = self.sources[rows]
@@ -83,6 +78,8 @@ class Transformer(Translator):
     >>> model(source, target, source_lengths=[5, 3]).shape  # (batch, m) · (batch, n) → (batch, n, vocabulary)
     torch.Size([2, 7, 37])
     """
+
+    cross_layers = "decoder_blocks.*.cross"
 
     def __init__(
         self,
@@ -156,11 +153,11 @@ class Transformer(Translator):
         check_ids("source", source, embedding.num_embeddings)
         packed = pack(source, lengths, "source_lengths")
         rows = self._embed(packed.ids, packed.positions, embedding, self.source_position_embedding)
-        mask = packed.mask
+        info = packed.info
         if self.encoder_relative is not None:  # packed or not: in a sequence, rows are as far apart as positions
             distances = relative(self.encoder_relative.weight, self.encoder_buckets)
-            mask = distances if mask is None else mask & distances
-        info = SequenceInfo(mask, lengths=packed.lengths, valid=packed.valid)
+            mask = distances if info.mask is None else info.mask & distances
+            info = SequenceInfo(mask, lengths=info.lengths, valid=info.valid)
         for block in self.encoder_blocks:
             rows = block(rows, info)
         return packed.unpack(rows if self.encoder_norm is None else self.encoder_norm(rows))
@@ -174,14 +171,6 @@ class Transformer(Translator):
         crosses = (block.cross for block in self.decoder_blocks)
         memories = tuple(cross.project_kv(memory) for cross in crosses if cross is not None)
         return DecoderState(None, memories, valid, torch.arange(batch, device=source.device))
-
-    @evaluated
-    def align(self, source: Tensor, target: Tensor, source_lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        """How much each target token attends to each source token: weights (batch, layers, heads, n, m)."""
-        maps: list[AttentionMap] = []
-        with torch.no_grad(), observe(Recorder(self, maps.append, layers="decoder_blocks.*.cross")):
-            self(source, target, source_lengths)
-        return torch.stack([layer.weights for layer in maps], 1)
 
     def decode(self, target: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         check_ids("target", target, self.target_embedding.num_embeddings)

@@ -9,8 +9,6 @@ al. 2015).
 Shapes: images (batch, channels, height, width) · rows (batch, patches, size) · logits (batch, classes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -101,7 +99,7 @@ class ViT(ImageClassifier):
         return rows
 
     @torch.no_grad()
-    def resize(self, image_size: int | Sequence[int]) -> ViT:
+    def resize(self, image_size: int | Sequence[int]) -> "ViT":
         """Make this model read images of another size: learned positions are interpolated."""
         grid = _grid(image_size, self.config["patch_size"])
         if self.position_embedding is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +35,17 @@ def _course() -> dict[int, Section]:
     return {section.number: section for section in load()}
 
 
+def with_earlier(sections: Iterable[Section]) -> list[Section]:
+    """These sections, each behind those whose plain cells it builds on."""
+    in_order: dict[int, Section] = {}
+    for section in sections:
+        in_order |= {other.number: other for other in [*before(section), section]}
+    return list(in_order.values())
+
+
 def before(section: Section) -> list[Section]:
     """The sections whose plain cells this one builds on, in the order in which they have to run."""
-    earlier_sections: dict[int, Section] = {}
-    for number in section.uses:
-        earlier = _course()[number]
-        earlier_sections |= {other.number: other for other in [*before(earlier), earlier]}
-    return list(earlier_sections.values())
+    return with_earlier(_course()[number] for number in section.uses)
 
 
 def run_plain(section: Section, source: str | None = None) -> dict[str, Any]:

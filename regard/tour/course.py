@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.tour import words
-from regard.tour.cells import PRELUDE, before, changed
+from regard.tour.cells import PRELUDE, changed, with_earlier
 from regard.tour.section import LANGUAGES, Language, Section
 
 Cell = dict[str, Any]
@@ -30,16 +30,6 @@ def write_code(sections: Sequence[Section], folder: Path) -> list[Path]:
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in files]
-
-
-def with_earlier(sections: Sequence[Section]) -> list[Section]:
-    """These sections, each behind those that it builds on."""
-    sections_by_number: dict[int, Section] = {}
-    for section in sections:
-        sections_by_number |= {
-            other.number: other for other in [*before(section), section] if other.number not in sections_by_number
-        }
-    return list(sections_by_number.values())
 
 
 def script(sections: Sequence[Section], language: Language) -> str:

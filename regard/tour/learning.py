@@ -1,36 +1,36 @@
 """The smallest training loops there are, for sections that teach a small model a small task."""
 
-from collections.abc import Callable
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Position
-from regard.models.model import Model
-from regard.training.task import Task
-
 Module = TypeVar("Module", bound=nn.Module)
 
-
-def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step down the gradient of the loss."""
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+ADAMW = {"weight_decay": 0.01, "decoupled_weight_decay": True, "fused": True}  # options of Adam
 
 
-def fit_task(task: Task, *, steps: int, learning_rate: float, seed: int) -> Model:
-    """Train the model of a task of `regard train`: the same batches and the same loss, without checkpoints."""
-    batches = [rows for rows, _ in islice(task.batches.following(Position()), steps)]
-    generator = torch.Generator().manual_seed(seed)
+def descend(
+    parameters: Iterable[nn.Parameter], loss: Callable[[], Tensor], steps: int, learning_rate: float, **options: Any
+) -> list[Tensor]:
+    """Go so many steps down the gradient of `loss()`, of one model or of several; the losses on the way.
 
-    def loss(step: int) -> Tensor:
-        batch = task.batch(batches[step], slice(None), generator)
-        return task.loss(task.model, batch) / batch.count
+    options: of Adam
+    """
+    optimizer, losses = torch.optim.Adam(parameters, learning_rate, **options), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss()
+        value.sum().backward()
+        optimizer.step()
+        losses.append(value.detach())
+    return losses
 
-    return train(task.model, loss, steps=steps, learning_rate=learning_rate)
+
+def share_right(logits: Tensor, classes: Tensor) -> float:
+    """How many of the answers (…, classes) are right, as a share of all."""
+    return float((logits.argmax(-1) == classes).double().mean())
 
 
 def train(model: Module, loss: Callable[[int], Tensor], *, steps: int, learning_rate: float) -> Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -22,7 +23,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String, Tok
 from regard.tour import course, report, words
 from regard.tour.cells import changed
 from regard.tour.notes import Notes
-from regard.tour.section import LANGUAGES, Choice, Control, Language, Result, Section, Slider, show
+from regard.tour.section import LANGUAGES, Choice, Control, Language, Result, Section, Slider, Words, show
 from regard.tour.sections import CHAPTERS
 from regard.view.page import static
 
@@ -163,13 +164,9 @@ def _changed(section: Section, change: tuple[str, str]) -> Markup:
 def _control(control: Control, language: Language) -> str:
     """A control for the page's script, as JSON."""
     name, value = (part.strip() for part in control.line.split("=", 1))
-    kind: dict[str, Any] = {"kind": "text", "longest": getattr(control.values, "longest", 0)}
-    if isinstance(control.values, Slider):
-        kind = {"kind": "slider", **control.values._asdict()}
-    elif isinstance(control.values, Choice):
-        kind = {"kind": "choice", "values": control.values.values}
-    default = json.loads(value) if not value.startswith("'") else value.strip("'")
-    whole = {"variable": name, "name": control.name.to(language), "value": default, **kind}
+    kind = {Slider: "slider", Choice: "choice", Words: "text"}[type(control.values)]
+    shown = {"variable": name, "name": control.name.to(language), "value": ast.literal_eval(value)}
+    whole = {**shown, "kind": kind, **control.values._asdict()}
     return json.dumps(whole, ensure_ascii=False).replace("<", "\\u003c")
 
 

@@ -1,7 +1,7 @@
 """What a section of the tour is, and how a verdict comes out of numbers. All that the author of a section needs.
 
 A section is two files of sections/, claim_NN_name.md with all that it says and shows (content.py) and claim_NN_name.py,
-which measures, judges and draws, and ends in SECTION = Section(…); and one number in CHAPTERS (its __init__.py). On the
+which measures, judges and draws, and ends in SECTION = section(…); and one number in CHAPTERS (its __init__.py). On the
 page stand, in this order: what the notes claim, the idea, the formula, the plain cell, the same with regard, its
 picture, what was measured with its picture, the exercises, and the measuring code, folded.
 
@@ -14,18 +14,19 @@ picture, what was measured with its picture, the exercises, and the measuring co
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import partial, partialmethod
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.tour.content import Choice, Content, Control, Exercise, Passage, Slider, Words, fill
-from regard.view.chart import LANGUAGES, Band, Chart, Language, Line, Mark, Text
+from regard.view.chart import LANGUAGES, Band, Chart, Heat, Language, Line, Mark, Panel, Text
 from regard.view.marks import Label, power_of_ten
 
 # Content and its parts are for authors to import from here, too.
@@ -101,17 +102,33 @@ class Numbers(SimpleNamespace):
         shown = {name: _Shown(value) for name, value in vars(self).items()}
         return Criterion(bool(met), fill(sentence, shown | values), kind)
 
-    def identity(self, met: bool, sentence: Text) -> Criterion:
-        """A criterion that is true by definition, and checked."""
-        return self.criterion(met, sentence, "definition")
+    # True by definition, and checked · what the claim needs in order to be true, where the numbers show it · a part of
+    # the claim that cannot be tested here, and what that would take
+    identity = partialmethod(criterion, kind="definition")
+    correction = partialmethod(criterion, kind="correction")
+    untestable = partialmethod(criterion, False, kind="untestable")
 
-    def correction(self, met: bool, sentence: Text) -> Criterion:
-        """What the claim needs in order to be true, where the numbers show it."""
-        return self.criterion(met, sentence, "correction")
 
-    def untestable(self, sentence: Text) -> Criterion:
-        """A part of the claim that cannot be tested here, and what that would take."""
-        return self.criterion(False, sentence, "untestable")
+def grid(measure: Callable[..., Any], axis: Iterable[Any], *axes: Iterable[Any]) -> Tensor:
+    """What `measure(a, b, …)` gives for each combination of these: (axis, …, *what one measurement gives)."""
+    rows = (grid(partial(measure, value), *axes) if axes else measure(value) for value in axis)
+    return torch.stack([torch.as_tensor(row) for row in rows])
+
+
+def seeded(measure: Callable[[], Any], seeds: Iterable[int]) -> Tensor:
+    """What `measure()` gives with the random numbers of each seed: (seeds, *what one measurement gives)."""
+
+    def of_seed(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return measure()
+
+    return grid(of_seed, seeds)
+
+
+def with_spread(**values: Tensor) -> dict[str, Tensor]:
+    """Mean over the last axis, the seeds, and standard deviation: `error` and `error_spread`."""
+    spreads = {f"{name}_spread": value.std(-1) for name, value in values.items()}
+    return {name: value.mean(-1) for name, value in values.items()} | spreads
 
 
 class _Shown:
@@ -182,6 +199,29 @@ class Section:
         if getattr(sys.modules.get(module), "SECTION", None) is self:
             return _from_file, (module,)
         return partial(Section, **vars(self)), ()
+
+
+Form = Callable[[], Measured] | Sequence[Any]
+
+
+def section(
+    say: Content,
+    show: Callable[[Cell], Chart] | None,
+    judge: Callable[[Numbers], Criteria],
+    run: Callable[..., Measured],
+    *,
+    full: Form = (),
+    rehearsal: Form = (),
+    needs: tuple[Need, ...] = (),
+    full_needs: tuple[Need, ...] = (),
+) -> Section:
+    """The section of a content file. full, rehearsal: the arguments that `run` has there, or another function."""
+
+    def form(given: Form) -> Callable[[], Measured] | None:
+        return given if callable(given) else partial(run, *given) if given else None
+
+    forms: dict[str, Any] = {"full": form(full), "rehearsal": form(rehearsal)}
+    return Section(**say.fields, **forms, run=run, show=show, judge=judge, needs=needs, full_needs=full_needs)
 
 
 def _from_file(module: str) -> Section:
@@ -272,12 +312,25 @@ def show(value: float | Sequence[float]) -> str:
     return (f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}").replace("-", "−")
 
 
-def by_seed(x: Sequence[float], values: Tensor, label: Label, colour: str) -> list[Mark]:
-    """Values (x, seeds) in a chart: their mean as a line, in a band from the least to the most."""
-    band = Band(x, values.amin(-1), values.amax(-1), colour=colour)
-    return [band, Line(x, values.mean(-1), label, colour, dots=True)]
-
-
 def points(difference: float, spread: float) -> str:
     """A difference of two shares and its spread in percentage points: −12.3 ± 0.5."""
     return f"{100 * difference:+.1f} ± {100 * spread:.1f}".replace("-", "−")
+
+
+# --------------------------------------------------------------------------------------- charts of the usual kinds
+
+
+def single(caption: Text, *marks: Mark, height: int = 260, **axes: Any) -> Chart:
+    """A chart of one panel. axes: what `Panel` takes."""
+    return Chart([Panel(marks, **axes)], caption, height)
+
+
+def maps(matrices: Mapping[str, Any] | Mapping[Text, Any], x: Label = "", y: Label = "", **heat: Any) -> list[Panel]:
+    """Heat maps side by side, by their titles. heat: what `Heat` takes."""
+    return [Panel([Heat(matrix, **heat)], x, y, title) for title, matrix in matrices.items()]
+
+
+def by_seed(x: Sequence[float], values: Tensor, label: Label, colour: str) -> list[Mark]:
+    """Values (x, seeds): their mean as a line, in a band from the least to the most."""
+    band = Band(x, values.amin(-1), values.amax(-1), colour=colour)
+    return [band, Line(x, values.mean(-1), label, colour, dots=True)]

@@ -6,9 +6,9 @@ seconds. No sentence of the test is one that they learn from, and in those nothi
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,9 +25,10 @@ from regard.data.tokens import BOS, PAD, UNK, train_tokenizer
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded
+from regard.models.translator import Alignment, align
 from regard.tour import cache as store
 from regard.tour.learning import train
-from regard.tour.section import Measured, Need
+from regard.tour.section import Need
 from regard.training.metrics import bleu
 from regard.training.tasks.translate import translate_all
 
@@ -45,6 +46,10 @@ class Training(NamedTuple):
     steps: int  # with attention; without, PATIENCE times as many
     seeds: Sequence[int]  # a translator for each
     pairs: int  # of the test
+
+    def translators(self, kind: str) -> Iterator[Seq2Seq]:
+        """Those of a kind, for each seed."""
+        return (translator(kind, seed, self.steps) for seed in self.seeds)
 
 
 SHORT = Training(400, range(3), 400)
@@ -164,16 +169,27 @@ def needed(kinds: Sequence[str], training: Training) -> tuple[Need, ...]:
     return tuple(Need(translator, (kind, seed, training.steps)) for kind in kinds for seed in training.seeds)
 
 
-def stages(run: Callable[[Training], Measured], kinds: Sequence[str]) -> dict[str, Any]:
-    """What a section says of a measurement with translators of these kinds: how it runs, and what it needs."""
-    runs = {"run": run, "full": partial(run, LONG), "rehearsal": partial(run, REHEARSAL)}
-    return {**runs, "needs": needed(kinds, SHORT), "full_needs": needed(kinds, LONG)}
+def stages(kinds: Sequence[str]) -> dict[str, Any]:
+    """What a section says whose measurement has translators of these kinds: how they are trained, and its needs."""
+    forms = {"full": [LONG], "rehearsal": [REHEARSAL]}
+    return {**forms, "needs": needed(kinds, SHORT), "full_needs": needed(kinds, LONG)}
 
 
 def quality(model: Seq2Seq, pairs: Sequence[Pair]) -> float:
     """BLEU of its translations."""
     texts = translate_all(model, [pair.source for pair in pairs])
     return float(bleu(texts, [pair.target for pair in pairs]).score)
+
+
+def qualities(kinds: Sequence[str], training: Training) -> Tensor:
+    """BLEU of translators of these kinds, (kinds, seeds)."""
+    pairs = held_out_pairs(training.pairs)
+    return torch.tensor([[quality(model, pairs) for model in training.translators(kind)] for kind in kinds])
+
+
+def align_pairs(model: Seq2Seq, pairs: Sequence[Pair]) -> list[Alignment]:
+    """What it looks at while it writes the right translations."""
+    return align(model, [pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
 def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
@@ -200,18 +216,10 @@ def influence(model: Seq2Seq, pairs: Sequence[Pair]) -> Tensor:
 
 def encoded(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, list[int], Tensor, Tensor]:
     """Source (batch, m), its lengths, the target as it is given (batch, n), and as it is expected, with its end."""
-    return _batch(*_ids(model, pairs))
-
-
-def _ids(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[list[list[int]], list[list[int]]]:
     sources = model.need_tokenizer().encode_batch([pair.source for pair in pairs])
     targets = model.need_target_tokenizer().encode_batch([pair.target for pair in pairs])
-    return [encoding.ids for encoding in sources], [encoding.ids for encoding in targets]
-
-
-def _batch(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> tuple[Tensor, list[int], Tensor, Tensor]:
-    source, lengths = padded(sources)
-    expected, _ = padded(targets)
+    source, lengths = padded([encoding.ids for encoding in sources])
+    expected, _ = padded([encoding.ids for encoding in targets])
     return source, list(lengths), functional.pad(expected[:, :-1], (1, 0), value=BOS), expected
 
 
@@ -229,13 +237,12 @@ def untrained(kind: str, seed: int) -> Seq2Seq:
 
 def _learn(kind: str, seed: int, steps: int) -> Model:
     model = untrained(kind, seed)
-    sources, targets = _ids(model, training_pairs())
-    batches = torch.randint(len(sources), (steps, BATCH)).tolist()
+    pairs = training_pairs()
+    batches = torch.randint(len(pairs), (steps, BATCH)).tolist()
     values = nn.Linear(HIDDEN, HIDDEN, bias=False) if kind == "separate" else nn.Identity()
 
     def loss(step: int) -> Tensor:
-        rows = batches[step]
-        source, lengths, given, expected = _batch([sources[row] for row in rows], [targets[row] for row in rows])
+        source, lengths, given, expected = encoded(model, [pairs[row] for row in batches[step]])
         state = model.read(source, lengths)
         output, _ = model.decode(given, replace(state, values=values(state.values)))
         return functional.cross_entropy(model.predict(output).flatten(0, 1), expected.flatten(), ignore_index=PAD)

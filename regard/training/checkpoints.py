@@ -9,8 +9,6 @@ A checkpoint is written beside its place, synced to disk, and renamed. The two n
 newest one whose files match its manifest; damaged ones are skipped, reported, and removed. Nothing is a pickle.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings
@@ -28,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from regard import files
 from regard.errors import RegardError
-from regard.models.folders import MANIFEST
+from regard.models.folders import check_manifest, write_manifest
 from regard.models.tensors import FolderError, read_json
 from regard.training.processes import World
 
@@ -69,8 +67,7 @@ def save(home: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, 
         with _failing_together(world):
             if folder is not None:
                 (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-                digests = {file.name: files.digest(file) for file in sorted(folder.iterdir())}
-                (folder / MANIFEST).write_text(json.dumps({"sha256": digests}, indent=2) + "\n", encoding="utf-8")
+                write_manifest(folder, [file.name for file in folder.iterdir()])
                 stack.close()  # synced and renamed
                 for _, old in _folders(home)[:-KEEP]:
                     shutil.rmtree(old)
@@ -134,13 +131,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _verify(folder: Path) -> Checkpoint:
-    digests = read_json(folder / MANIFEST).get("sha256")
-    if not isinstance(digests, dict) or STATE not in digests:
-        raise FolderError(f"{folder / MANIFEST}: expected the SHA-256 of the files beside it")
-    for name, expected in digests.items():
-        path = folder / name
-        if Path(name).name != name or not path.is_file() or files.digest(path) != expected:
-            raise FolderError(f"{path}: is not the file that was saved")
+    check_manifest(folder, STATE)
     state = read_json(folder / STATE)
     if type(state.get("step")) is not int or state["step"] < 0:
         raise FolderError(f"{folder / STATE}: expected the number of a step, got {state.get('step')!r}")

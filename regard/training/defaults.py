@@ -12,8 +12,6 @@ The rules keep to one idea: a batch grows with the root of the data, and the num
 reads √data times a constant, small data many times over and large data once or twice.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -21,14 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from regard.training.options import (
-    ImagesOptions,
-    LanguageOptions,
-    Options,
-    TextOptions,
-    TranslateOptions,
-    applies,
-)
+from regard.training.options import ImagesOptions, LanguageOptions, Options, TextOptions, TranslateOptions, applies
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 

@@ -10,8 +10,6 @@ config.json, model.safetensors, …     the best model so far, for `regard.load`
 .launch           which launch of torchrun trains there, if it was one
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -153,7 +151,7 @@ def repair_best(folder: Path) -> tuple[Model | None, str | None]:
 class Log:
     """Writes log.jsonl, and the numbers in it to loggers. Lines after `step`, where a run resumes, are dropped."""
 
-    def __init__(self, folder: Path, step: int, loggers: Sequence[Logger] = ()) -> None:
+    def __init__(self, folder: Path, step: int, loggers: "Sequence[Logger]" = ()) -> None:
         self.path, self.loggers = folder / LOG, loggers
         records = [record for record in read_log(folder) if record["step"] <= step]
         self.missing = step - len({record["step"] for record in records if "loss" in record})  # steps without a line
@@ -176,7 +174,7 @@ class Log:
         if sync and self.path.exists():
             files.sync(self.path)
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> "Log":
         return self
 
     def __exit__(self, *_: object) -> None:

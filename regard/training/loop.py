@@ -9,8 +9,6 @@ computes exactly, bit for bit, what it would have computed without the interrupt
 the batches, here or ahead of time in worker processes.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import signal
@@ -158,7 +156,7 @@ class Run:
 
     # ------------------------------------------------------------------------------------------------------- one step
 
-    def _step(self, data: StepData) -> None:
+    def _step(self, data: "StepData") -> None:
         """Update the weights once."""
         state, options, world, start = self.state, self.options, self.world, time.monotonic()
         torch.manual_seed(random_seed(options.seed, state.step, world.rank) + 1)  # for dropout

@@ -1,7 +1,5 @@
 """Metrics of translations, of alignments and of classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

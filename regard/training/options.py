@@ -6,8 +6,6 @@ Nothing heavy is imported here: `regard train TASK --help` is made from these fi
 new field.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import difflib

@@ -4,8 +4,6 @@ Several processes on one machine or many are started by `torchrun`: with copies 
 SIGINT and SIGTERM are noted when they come, and obeyed between two steps; at once while there is nothing to save.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os
@@ -84,7 +82,7 @@ class World:
         distributed.all_gather_object(shares, results)
         return [shares[index % self.size][index // self.size] for index in range(sum(map(len, shares)))]
 
-    def wrap(self, module: LossModule, *, shard: bool) -> nn.Module:
+    def wrap(self, module: "LossModule", *, shard: bool) -> nn.Module:
         """The module that all processes train together: as it is, in DDP, or sharded by FSDP2."""
         if shard:
             mesh = init_device_mesh(self.device.type, (self.size,))
@@ -201,7 +199,7 @@ class Signals:
         self.handlers: dict[int, Any] = {}  # those before this block
         self.nothing_to_save = ""
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> "Signals":
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.handlers[number] = signal.signal(number, self._note)

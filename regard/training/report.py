@@ -1,7 +1,5 @@
 """What a run says: progress on stderr, numbers for TensorBoard and Weights & Biases, how wide heads attend."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import time

@@ -1,6 +1,4 @@
-"""`train`: from options to a model folder."""
-
-from __future__ import annotations
+"""`train`: from options to a model folder. `evaluate`: the metrics of the model in a folder."""
 
 import dataclasses
 import json
@@ -15,33 +13,21 @@ from typing import Any
 import torch
 
 from regard import files
+from regard.models.classifier import ImageClassifier, TextClassifier
+from regard.models.encoder import Encoder
 from regard.models.folders import CONFIG, load, refuse_foreign
+from regard.models.language_model import LanguageModel
 from regard.models.model import Model
+from regard.models.translator import Translator
 from regard.progress import ProgressBar
-from regard.training import checkpoints
-from regard.training.folder import (
-    BEST,
-    CHECKPOINTS,
-    RESULTS,
-    Log,
-    RunError,
-    has_other_data,
-    has_run,
-    lock,
-    manifest_digest,
-    read_options,
-    remove_remains,
-    repair_best,
-    save_best,
-    was_launched_by,
-    write_options,
-)
+from regard.training import checkpoints, tasks
+from regard.training import folder as home
+from regard.training.folder import RunError
 from regard.training.loop import Run, State, end_conditions
-from regard.training.options import OptionError, Options, resolve
+from regard.training.options import OptionError, Options, TranslateOptions, resolve
 from regard.training.processes import Signals, World, join
 from regard.training.report import Report, open_loggers, preparation_shown
-from regard.training.task import Task, Tokenizers
-from regard.training.tasks import check_shapes, prepare
+from regard.training.task import Task, TaskError, Tokenizers
 
 # What a run reads, and the words by which a user says where it is now.
 MOVABLE = {"data": "NEW", "target": "DATA NEW", "init_from": "--init-from NEW"}
@@ -86,10 +72,10 @@ def train(
     folder = Path(out)
     given = options if data is None else {**options, "data": str(data)}
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and was_launched_by(folder, launch):
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and home.was_launched_by(folder, launch):
         resume = True  # torchrun starts the same command again when one of its processes has died
     chosen = _options(task, given, folder, resume=resume)
-    check_shapes(chosen)
+    tasks.check_shapes(chosen)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     else:  # the number of threads changes the last bits of results, so a run keeps it
@@ -98,7 +84,7 @@ def train(
         signals = stack.enter_context(Signals())
         world = stack.enter_context(join(chosen.device, shard=chosen.shard))
         if world.is_first:
-            stack.enter_context(lock(folder, launch))
+            stack.enter_context(home.lock(folder, launch))
         return _train(task, chosen, folder, world, signals, resume=resume, quiet=quiet)
 
 
@@ -106,12 +92,12 @@ def _train(
     name: str, options: Options, folder: Path, world: World, signals: Signals, *, resume: bool, quiet: bool
 ) -> Trained:
     if world.is_first:
-        remove_remains(folder)
+        home.remove_remains(folder)
     checkpoint, tokenizers, damages = _resume(folder) if resume and world.is_first else (None, None, [])
     checkpoint, tokenizers = world.broadcast(checkpoint), world.broadcast(tokenizers)
     is_silent = quiet or not world.is_first
     with signals.obeyed_at_once("stopped before the first step"), preparation_shown(quiet=is_silent):
-        task = prepare(name, options, tokenizers)
+        task = tasks.prepare(name, options, tokenizers)
     options = task.options
     state = _state(checkpoint, task, name, folder)
     if world.broadcast(task.fingerprint) != task.fingerprint:
@@ -124,12 +110,13 @@ def _train(
         log = None
         if world.is_first:
             if checkpoint is not None:
-                checkpoints.remove_after(folder / CHECKPOINTS, checkpoint.step)
+                checkpoints.remove_after(folder / home.CHECKPOINTS, checkpoint.step)
             loggers = open_loggers(options, folder, state.step)
-            if not has_run(folder):
-                save_best(task.model, folder)  # for its tokenizer, which a resumed run needs; the best one replaces it
-            write_options(folder, name, options, task.fingerprint)
-            log = stack.enter_context(Log(folder, state.step, loggers))
+            if not home.has_run(folder):
+                # For its tokenizer, which a resumed run needs; the best one replaces it.
+                home.save_best(task.model, folder)
+            home.write_options(folder, name, options, task.fingerprint)
+            log = stack.enter_context(home.Log(folder, state.step, loggers))
             if log.missing and report is not None:
                 report.write(f"{log.path}: {log.missing:,} of {state.step:,} steps are missing there; the run goes on")
         run = Run(task, folder, world, signals, state=state, checkpoint=checkpoint, log=log, report=report)
@@ -154,7 +141,7 @@ def _evaluate_best(task: Task, folder: Path, state: State, world: World) -> dict
         "parameters": task.model.parameter_count,
     }
     if world.is_first:
-        files.write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+        files.write(folder / home.RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     shared: dict[str, Any] = world.broadcast(results)
     return shared
 
@@ -162,10 +149,10 @@ def _evaluate_best(task: Task, folder: Path, state: State, world: World) -> dict
 def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool) -> Options:
     """The options of a new run, or those of the run that is resumed with the mutable ones changed."""
     if not resume:
-        if has_run(folder):
+        if home.has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
         refuse_foreign(folder)
-        if (folder / CONFIG).exists() and not (folder / BEST).exists():  # else a run was killed as it began
+        if (folder / CONFIG).exists() and not (folder / home.BEST).exists():  # else a run was killed as it began
             raise RunError(f"{folder}: holds a model already: choose another --out")
         options = resolve(task, given)
         for field in dataclasses.fields(options):
@@ -173,9 +160,9 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
             if options.init_from is not None and field.metadata["shape"] and changed:
                 raise OptionError(f"{field.name}: cannot be given with init_from, whose model decides it")
         return options
-    if not has_run(folder):
+    if not home.has_run(folder):
         raise RunError(f"{folder}: holds no run to resume: start one without --resume")
-    old_task, old = read_options(folder)
+    old_task, old = home.read_options(folder)
     if old_task != task:
         raise RunError(f"{folder}: holds a run of `{old_task}`, not of `{task}`")
     new = resolve(task, {**dataclasses.asdict(old), **given})
@@ -195,7 +182,7 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, fol
     if checkpoint is None:
         return State()
     options: Any = task.options
-    if has_other_data(folder, task.fingerprint):
+    if home.has_other_data(folder, task.fingerprint):
         raise RunError(
             f"{folder}: the data are not those that this run started with; to go on with new data: "
             f"regard train {name} {options.data or ''} --init-from {folder} --out NEW"
@@ -213,7 +200,7 @@ def _state(checkpoint: checkpoints.Checkpoint | None, task: Task, name: str, fol
             )
     state.finished &= checkpoint.state.get("end_conditions") == end_conditions(options)  # unless more steps are wanted
     state.finished |= options.minutes is None and state.step >= options.steps
-    if state.best is not None and manifest_digest(folder) != state.best_manifest:
+    if state.best is not None and home.manifest_digest(folder) != state.best_manifest:
         state.best = None  # the folder holds a model of a later step, which will be computed again
     return state
 
@@ -223,8 +210,8 @@ def _resume(folder: Path) -> tuple[checkpoints.Checkpoint | None, Tokenizers | N
 
     Tokenizers that are lost are trained again, on the same texts.
     """
-    model, loss = repair_best(folder)
-    checkpoint, damages = checkpoints.newest(folder / CHECKPOINTS)
+    model, loss = home.repair_best(folder)
+    checkpoint, damages = checkpoints.newest(folder / home.CHECKPOINTS)
     skipped = f"a damaged checkpoint is skipped, the run goes on from step {checkpoint.step if checkpoint else 0:,}"
     lines = [f"{skipped} instead of {step:,}: {reason}" for step, reason in damages.items()]
     tokenizers = None if model is None else Tokenizers(model.tokenizer, model.target_tokenizer)
@@ -240,3 +227,73 @@ def _description(task: Task, options: Options, state: State) -> list[str]:
     resumed = f", resumed after step {state.step:,}" if state.step else ""
     count = task.model.parameter_count
     return [*lines, f"{type(task.model).__name__} with {count:,} parameters{source}{resumed}"]
+
+
+# -------------------------------------------------------------------------------------------------- evaluation
+
+
+def evaluate(
+    folder: str | Path,
+    data: str | Path | None = None,
+    target: str | Path | None = None,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    beam_size: int | None = None,
+    on_error: str | None = None,
+) -> dict[str, Any]:
+    """The metrics of the model in a folder.
+
+    data: a file or a folder, as for `regard train`; None for the test part of the data that it was trained on.
+    target: the target's text file, if data is the source's (translators).
+    text, label: the columns of data (classifiers of texts); "text" and "label" unless given.
+    beam_size: hypotheses of the beam search (translators); 5 unless given.
+    on_error: "stop" if bad rows, lines or images are an error, as they are unless given, "skip" to leave them out.
+    """
+    folder = Path(folder)
+    model: Any = load(folder)
+    given = {"target": target, "text": text, "label": label, "beam_size": beam_size, "on_error": on_error}
+    policy, size = on_error or "stop", beam_size or TranslateOptions.beam_size
+
+    def accept(*names: str) -> None:
+        """Refuse options that would be ignored."""
+        for name, value in given.items():
+            if value is not None and name not in names:
+                flag = "TARGET" if name == "target" else "--" + name.replace("_", "-")
+                on = "the data it was trained with" if data is None else data
+                raise TaskError(f"{folder}: {flag} means nothing for this model on {on}")
+
+    if data is None:
+        accept(*(["beam_size"] if isinstance(model, Translator) else []))
+        return _evaluate_test_part(folder, model, size)
+    data = Path(data)
+    if isinstance(model, Translator):
+        accept("target", "beam_size", "on_error")
+        return tasks.translate.evaluate(model, data, None if target is None else Path(target), size, policy)
+    if isinstance(model, TextClassifier) and model.config["classes"]:
+        accept("text", "label", "on_error")
+        return tasks.text.evaluate(model, data, text or "text", label or "label", policy)
+    accept("on_error")
+    if isinstance(model, ImageClassifier):
+        return tasks.images.evaluate(model, data, policy)
+    if isinstance(model, LanguageModel) or (isinstance(model, Encoder) and model.config["mlm_head"]):
+        return tasks.language.evaluate(model, data, policy)
+    raise TaskError(f"{folder}: a {type(model).__name__} has nothing that can be evaluated on data")
+
+
+def _evaluate_test_part(folder: Path, model: Any, beam_size: int) -> dict[str, Any]:
+    if not home.has_run(folder):
+        raise TaskError(f"{folder}: was not trained by regard, so say which data to evaluate it on")
+    name, options = home.read_options(folder)
+    trained_on = getattr(options, "data", None)
+    if trained_on is not None and not Path(trained_on).exists():
+        raise TaskError(f"{folder}: was trained on {trained_on}, which is not there: say which data to evaluate it on")
+    if isinstance(options, TranslateOptions):
+        options = dataclasses.replace(options, beam_size=beam_size)
+    task = tasks.prepare(name, options, model=model)
+    if home.has_other_data(folder, task.fingerprint):  # then what it was trained on may be in the test part now
+        raise TaskError(
+            f"{folder}: {trained_on or 'the embedded data'}: changed since this model was trained on it, so its test "
+            "part is another one: say which data to evaluate the model on"
+        )
+    return task.evaluate(model, "test", World())

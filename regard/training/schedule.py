@@ -1,7 +1,5 @@
 """The course of a run: how many steps it has, the learning rate of each, and the moving average of the weights."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

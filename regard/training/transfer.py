@@ -7,8 +7,6 @@ LoRA, by peft: low-rank adapters of the linear layers in a model's blocks. The w
 What is saved is a model like any other: the products are added to the weights.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from regard import files
 from regard.attention.capture import AttentionMap
-from regard.models.alignment import Alignment, Links, align
-from regard.models.translator import Translator
+from regard.models.translator import Alignment, Links, Translator, align
 from regard.training.metrics import alignment_error_rate
 from regard.view import page, pictures
 from regard.view.capture import AttentionMaps
@@ -268,7 +267,7 @@ class AlignmentDisplay(Display):
     Made by `from_model`. Rings mark the links; squares the right ones, where they are known (`gold`).
 
     >>> import regard, torch
-    >>> from regard.models.alignment import Alignment
+    >>> from regard.models.translator import Alignment
     >>> alignment = Alignment(["on", "the", "mat"], ["sur", "le", "tapis"], torch.eye(3))
     >>> regard.AlignmentDisplay(alignment).to_frame().shape  # words of the translation × words of its source
     (3, 3)
@@ -305,9 +304,9 @@ class AlignmentDisplay(Display):
         words = self.alignment
         return pandas.DataFrame(words.weights.tolist(), index=words.target, columns=words.source)
 
-    def print(self) -> None:
+    def print(self, *, file: TextIO | None = None) -> None:
         """The heat map in the terminal."""
-        print_map(self.alignment.weights, self.alignment.target, self.alignment.source)
+        print_map(self.alignment.weights, self.alignment.target, self.alignment.source, file=file)
 
     def _draw(self, axes: Axes) -> None:
         words = self.alignment

@@ -177,55 +177,37 @@ def counted(pieces: Sequence[Axis]) -> tuple[Factor, Axis] | None:
 
 
 def reshaped(axes: Axes, shape: Sequence[int]) -> Axes:
-    """The axes of a view. Axes are taken apart where a new one ends within them."""
+    """The axes of a view. Factors are taken apart where a new axis ends within them."""
     if 0 in shape:
         return tuple(map(fresh, shape))
-    shape = tuple(shape)
     made: list[Axis] = []
-    old, new = 0, 0
-    while new < len(shape):
-        if old < len(axes) and len(axes[old]) == 1 and size_of(axes[old][0]) == shape[new] > 1:  # as most of them
-            following = axes[old + 1] if old + 1 < len(axes) else None
-            if following is None or axis_size(following) > 1:
-                made.append(axes[old])
-                old, new = old + 1, new + 1
-                continue
-        group, sizes = list(axes[old : old + 1]), [shape[new]]
-        old, new = old + 1, new + 1
-        have, want = math.prod(map(axis_size, group)), sizes[0]
+    factors, sizes = list(flat(axes)), list(shape)
+    while sizes:
+        wanted = [sizes.pop(0)]
+        group = [factors.pop(0)] if wanted == [1] and factors and size_of(factors[0]) == 1 else []
+        have, want = 1, wanted[0]
         while have != want:
-            if have < want and old < len(axes):
-                group.append(axes[old])
-                have, old = have * axis_size(axes[old]), old + 1
-            elif have > want and new < len(shape):
-                sizes.append(shape[new])
-                want, new = want * shape[new], new + 1
-            elif not group or old >= len(axes) or new >= len(shape):
+            if have < want and factors:
+                group.append(factors.pop(0))
+                have *= size_of(group[-1])
+            elif have > want and sizes:
+                wanted.append(sizes.pop(0))
+                want *= wanted[-1]
+            else:
                 break
-        if len(group) == len(sizes) == 1 and have == want:
-            # A size of 1 stays with the axis in front of it, as the single position of a decoder's step does.
-            axis = group[0]
-            while old < len(axes) and axis_size(axes[old]) == 1 and shape[new : new + 1] != (1,):
-                axis, old = axis + axes[old], old + 1
-            single = len(axis) > 1 and size_of(axis[-1]) == 1 and shape[new : new + 1] == (1,)
-            if single and (old >= len(axes) or axis_size(axes[old]) != 1):
-                made.append(axis[:-1])
-                axis, new = axis[-1:], new + 1
-            made.append(axis)
-        elif not group:
-            made.append(())
-        else:
-            made.extend(_distributed(flat(group), sizes))
+        # A size of 1 stays with the axis in front of it, as the single position of a decoder's step does.
+        while factors and size_of(factors[0]) == 1 and sizes[:1] != [1]:
+            group.append(factors.pop(0))
+        made += [tuple(group)] if len(wanted) == 1 and have == want else _distributed(group, wanted)
     return tuple(made)
 
 
-def _distributed(factors: Axis, sizes: Sequence[int]) -> list[Axis]:
+def _distributed(factors: Sequence[Factor], sizes: Sequence[int]) -> list[Axis]:
     """Factors as axes of these sizes; where a factor has to be split and cannot, all of them are new and opaque."""
-    made, rest = [], list(factors)
+    made: list[Axis] = []
+    rest = list(factors)
     for size in sizes:
-        axis: list[Factor] = []
-        if size == 1:
-            axis = [rest.pop(0)] if rest and size_of(rest[0]) == 1 else []
+        axis = [rest.pop(0)] if size == 1 and rest and size_of(rest[0]) == 1 else []
         missing = size
         while missing > 1:
             if not rest:
@@ -241,9 +223,9 @@ def _distributed(factors: Axis, sizes: Sequence[int]) -> list[Axis]:
                 rest.insert(0, minor)
                 missing = 1
             else:
-                return [fresh(size, *roots(factors), opaque=True) for size in sizes]
+                return [fresh(size, *roots(tuple(factors)), opaque=True) for size in sizes]
         made.append(tuple(axis))
-    return made
+    return [*made[:-1], made[-1] + tuple(factor for factor in rest if size_of(factor) == 1)]
 
 
 def _split(factor: Factor, count: int) -> tuple[Factor, Factor]:
@@ -260,7 +242,7 @@ def _split(factor: Factor, count: int) -> tuple[Factor, Factor]:
 
 def solid(axis: Axis) -> Axis:
     """An axis without factors of one place, which views move about as they like."""
-    return tuple(factor for factor in axis if size_of(factor) > 1)
+    return tuple(factor for factor in axis if size_of(factor) != 1)
 
 
 def arrange(tensor: Tensor, axes: Axes, groups: Sequence[Axis]) -> Tensor:
@@ -275,10 +257,9 @@ def arrange(tensor: Tensor, axes: Axes, groups: Sequence[Axis]) -> Tensor:
 
 def regroup(tensor: Tensor, leading: Axis, batch: Axis, heads: Axis) -> Tensor:
     """(leading, rows, size) → (batch, heads, rows, size), heads 1 where they are not among the leading factors."""
-    sizes, last = [size_of(factor) for factor in leading], tensor.shape[-2:]
-    order = [leading.index(factor) for factor in (*batch, *heads) if factor in leading]
-    apart = tensor.reshape(*sizes, *last).permute(*order, len(sizes), len(sizes) + 1)
-    return apart.reshape(axis_size(batch), -1, *last)
+    rows, size = map(fresh, tensor.shape[-2:])
+    groups = (tuple(factor for factor in group if factor in leading) for group in (batch, heads))
+    return arrange(tensor, (leading, rows, size), (*groups, rows, size))
 
 
 def restore(tensor: Tensor, axes: Axes, groups: Sequence[Axis], shape: Sequence[int]) -> Tensor:

@@ -1,17 +1,20 @@
 """What the operations of PyTorch do to the axes of their operands: a row of RULES each.
 
-A rule gets the axes of the first tensor, the arguments after it, and the shape of the result.
+A rule gets the axes of the first tensor, the arguments after it by their names, and the shape of the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from regard.view import axes as ax
 from regard.view.axes import Axes, Axis, Factor
+
+Given = Mapping[str, Any]
+Rule = Callable[[Axes, Given, Sequence[int]], Axes]
 
 
 def broadcast(shape: Sequence[int], operands: Sequence[Axes]) -> Axes:
@@ -44,45 +47,57 @@ def is_copied(axis: Axis) -> bool:
     return any(root.expanded for root in ax.roots(axis))
 
 
-def _transpose(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
+def _transpose(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
     made = list(axes)
     if made:
-        one, other = (given or (0, -1))[:2]
+        one, other = given.get("dim0", 0), given.get("dim1", -1)
         made[one], made[other] = made[other], made[one]
     return tuple(made)
 
 
-def _unsqueeze(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
-    place = given[0] % (len(axes) + 1)
+def _unsqueeze(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    place = given["dim"] % (len(axes) + 1)
     return (*axes[:place], (), *axes[place:])
 
 
-def _dims(dims: Sequence[Any], axes: Axes) -> set[int]:
-    """Dimensions, of which negative ones count from the end."""
-    return {dim % (len(axes) or 1) for dim in dims if isinstance(dim, int)}
+def _dims(given: Given, axes: Axes) -> set[int]:
+    """The dimensions that an operation is given, negative ones from the end; all, if it is given none."""
+    dims = given.get("dim")
+    if isinstance(dims, int):
+        dims = [dims]
+    return {dim % (len(axes) or 1) for dim in dims or range(len(axes))}
 
 
-def _squeeze(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
-    chosen = given[0] if given else range(len(axes))
-    dims = _dims([chosen] if isinstance(chosen, int) else chosen, axes)
+def _squeeze(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    dims = _dims(given, axes) if len(shape) < len(axes) else ()
     return tuple(axis for place, axis in enumerate(axes) if place not in dims or ax.axis_size(axis) != 1)
 
 
-def _slice(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
-    defaults: Sequence[Any] = (0, None, None, 1)
-    dim, start, _, step = [*given, *defaults[len(given) :]]
-    dim %= len(axes)
-    size, axis = shape[dim], axes[dim]
+def _slice(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    dim = given["dim"] % len(axes)
+    size, axis, start = shape[dim], axes[dim], given["start"] or 0
     whole = ax.axis_size(axis)
     if size == whole:
         return axes
-    first = 0 if start is None else max(0, start + whole if start < 0 else start)
+    first = max(0, start + whole if start < 0 else start)
     within = ax.axis_size(axis[1:]) if axis else 1  # places of the other factors for one of the first
-    if step == 1 and axis and first % within == size % within == 0:
+    if given["step"] == 1 and axis and first % within == size % within == 0:
         axis = (ax.cut(axis[0], first // within, size // within), *axis[1:])
     else:
         axis = ax.fresh(size, *ax.roots(axis), projected=any(map(ax.is_projected, axis)))
     return (*axes[:dim], axis, *axes[dim + 1 :])
+
+
+def _piece(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    """One of the results of a split."""
+    sizes, number = next(value for name, value in given.items() if name.startswith("split_size")), given["number"]
+    start = sizes * number if isinstance(sizes, int) else sum(sizes[:number])
+    return _slice(axes, {"dim": given["dim"], "start": start, "step": 1}, shape)
+
+
+def _selected(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    dim = given["dim"] % len(axes)
+    return (*axes[:dim], *axes[dim + 1 :])
 
 
 def concatenated(parts: Sequence[Axes], dim: int, *, placed: bool) -> Axes:
@@ -131,24 +146,22 @@ def _copied(axes: Axes, shape: Sequence[int], *, related: bool = False) -> Axes:
     )
 
 
-def reduced(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
+def reduced(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
     """A sum, a mean, a maximum along axes."""
-    chosen = given[0] if given else None
-    several: Any = range(len(axes)) if chosen is None else chosen
-    places = _dims(several if isinstance(several, (list, tuple, range)) and several else [several], axes)
+    places = _dims(given, axes)
     if len(shape) == len(axes):
         return tuple(() if place in places else axis for place, axis in enumerate(axes))
     return tuple(axis for place, axis in enumerate(axes) if place not in places)
 
 
-def _gathered(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
+def _gathered(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
     """Places chosen by numbers, strides or sorting: an axis of another size, or along which was gathered, is opaque."""
     if len(shape) != len(axes):
         return tuple(ax.fresh(size, *ax.roots(ax.flat(axes)), opaque=True) for size in shape)
-    dim = given[0] if given and isinstance(given[0], int) else None
-    if given and isinstance(given[0], (list, tuple)):  # one axis by a list of numbers, the others as they are
-        indexed = [place for place, index in enumerate(given[0]) if isinstance(index, Tensor)]
-        dim = indexed[0] if len(indexed) == 1 else None
+    dim = given.get("dim", given.get("dimension"))
+    indexed = [place for place, index in enumerate(given.get("indices", ())) if isinstance(index, Tensor)]
+    if len(indexed) == 1:  # one axis by a list of numbers, the others as they are
+        dim = indexed[0]
     made = []
     for place, (axis, size) in enumerate(zip(axes, shape, strict=True)):
         kept = dim is not None and place != dim % len(axes) and ax.axis_size(axis) == size
@@ -166,9 +179,9 @@ def placed(target: Axes, source: Axes, shape: Sequence[int]) -> Axes:
     return tuple(other if other and ax.axis_size(other) == size else axis for axis, other, size in pairs)
 
 
-def _padded(axes: Axes, given: Sequence[Any], shape: Sequence[int]) -> Axes:
-    made = list(axes)
-    for place, (before, after) in enumerate(zip(given[0][::2], given[0][1::2], strict=True)):
+def _padded(axes: Axes, given: Given, shape: Sequence[int]) -> Axes:
+    made, pad = list(axes), given["pad"]
+    for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         dim = len(axes) - 1 - place
         if not before and not after:
             continue
@@ -212,23 +225,21 @@ def other_axes(axes: Axes, shape: Sequence[int]) -> Axes:
     return tuple(axis if size == new else ax.fresh(new, *ax.roots(axis)) for axis, size, new in pairs)
 
 
-Rule = Callable[[Axes, Sequence[Any], Sequence[int]], Axes]
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "_reshape_alias"), lambda axes, given, shape: ax.reshaped(axes, shape)
     ),
-    "permute": lambda axes, given, shape: tuple(axes[dim] for dim in given[0]),
+    "permute": lambda axes, given, shape: tuple(axes[dim] for dim in given["dims"]),
     **dict.fromkeys(("transpose", "t"), _transpose),
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,
     "expand": lambda axes, given, shape: _copied(axes, shape),
     "repeat": lambda axes, given, shape: _copied(axes, shape, related=True),
     "slice": _slice,
-    "select": lambda axes, given, shape: tuple(
-        axis for place, axis in enumerate(axes) if place != given[0] % len(axes)
-    ),
-    **dict.fromkeys(("sum", "mean", "amax", "max", "logsumexp"), reduced),
-    **dict.fromkeys(("gather", "index_select", "index", "as_strided", "unfold"), _gathered),
+    **dict.fromkeys(("split", "split_with_sizes"), _piece),
+    **dict.fromkeys(("select", "unbind"), _selected),
+    **dict.fromkeys(("sum", "mean", "amax", "max", "min", "logsumexp"), reduced),
+    **dict.fromkeys(("gather", "index_select", "index", "as_strided", "unfold", "sort", "topk"), _gathered),
     "constant_pad_nd": _padded,
     # (batch, channels, …): the channels are outputs of a learned matrix.
     "convolution": lambda axes, given, shape: (

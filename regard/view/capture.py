@@ -150,9 +150,8 @@ class Capture(AttentionMaps):
     def __enter__(self) -> Capture:
         if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
-        recorder = self._recorder
-        tracker = self._tracker = Tracker(recorder.paths, recorder, recorder.operands, recorder.gradients)
-        tracker.reports.reserve, tracker.skips = recorder.number, recorder.skips
+        recorder, tracker = self._recorder, Tracker(self._recorder)
+        self._tracker = tracker
         self._block.enter_context(observe(lambda call: recorder(tracker.located(call))))
         self._block.enter_context(tracker)
         return self

@@ -200,11 +200,9 @@ class PanelDrawing:
         if panel.title:
             title = words(panel.title, self.language)
             parts.append(marks.svg_text(self.outer_left, self.top - 10, title, "start", "title"))
-        middle = (self.left + self.right) / 2
         if panel.x:
-            parts.append(
-                marks.svg_text(middle, self.bottom + self.below + 16, words(panel.x, self.language), "middle", "axis")
-            )
+            x, y = (self.left + self.right) / 2, self.bottom + self.below + 16
+            parts.append(marks.svg_text(x, y, words(panel.x, self.language), "middle", "axis"))
         if panel.y:
             x, y = self.outer_left + 12, (self.top + self.bottom) / 2
             turned = f' transform="rotate(-90 {x:.1f} {y:.1f})"'

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from matplotlib.figure import Figure
@@ -22,15 +22,13 @@ from regard.view.regression import GROUPS, Group, KernelRegressionDisplay, Scale
 from regard.view.regression_curve import Chain, Inputs, evenly
 
 Array = NDArray[numpy.float64]
-Bandwidth = str | Sequence["float | str"]
 
 QUERIES = 200  # samples whose windows are summarised
 TABLES = (".csv", ".tsv")  # endings of files of predictions
 DAYS = {"w": 7.0, "d": 1.0, "h": 1 / 24, "min": 1 / 1440, "s": 1 / 86400}
 
 
-@dataclass(frozen=True, eq=False)
-class GroupFit:
+class GroupFit(NamedTuple):
     """The regression of one group: its rows, of which those with y were fitted."""
 
     label: str
@@ -56,50 +54,6 @@ class GroupFit:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class CurveFit:
-    """Regressions on columns of a file, one for each group, and where predictions and picture were written."""
-
-    file: Path | None  # None: the noisy curve of the notes
-    data: CurveData
-    chosen: str  # the columns that were chosen because there was no other choice
-    groups: tuple[GroupFit, ...]
-    level: float | None
-    predictions: Path
-    picture: Path
-    renamed: bool  # because files of the first names were there
-
-    def to_dict(self) -> dict[str, Any]:
-        """What there is to say about it, for JSON."""
-        choice, model = self.data.choice, self.groups[0].model
-        report = {
-            "file": None if self.file is None else str(self.file),
-            "read": self.data.describe(),
-            "chosen": self.chosen,
-            "left_out": int(len(self.data.table) - self.data.fitted.sum()),
-            "x": list(choice.x),
-            "y": choice.y,
-            "by": choice.by,
-            "kinds": {column.name: column.kind for column in self.data.x},
-            "log_x": choice.log_x,
-            "log_y": choice.log_y,
-            "kernel": model.kernel,
-            "degree": model.degree,
-            "rule": model.bandwidth if isinstance(model.bandwidth, str) else None,
-            "level": self.level,
-            "predictions": str(self.predictions),
-            "picture": str(self.picture),
-            "renamed": self.renamed,
-        }
-        if choice.by is None:
-            return report | self.groups[0].to_dict(self.data)
-        return report | {
-            "rows": int(self.data.fitted.sum()),
-            "groups": {group.label: group.to_dict(self.data) for group in self.groups},
-            "groups_left_out": len(self.data.groups()) - len(self.groups),
-        }
-
-
 def fit_curve(
     file: Path | None = None,
     x: Sequence[str] = (),
@@ -110,7 +64,7 @@ def fit_curve(
     log_x: bool = False,
     log_y: bool = False,
     level: float | None = 0.95,
-    bandwidth: Bandwidth = "loo",
+    bandwidth: str = "loo",
     day_first: bool | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -119,16 +73,18 @@ def fit_curve(
     overwrite: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
     **parameters: Any,
-) -> CurveFit:
+) -> dict[str, Any]:
     """Predict a column by others, and write the predictions and a picture; both files are written, or neither.
+
+    Returns what there is to say about it, for JSON.
 
     file: CSV or parquet, Path("-") for stdin; None is the noisy curve of the notes. x, y: the columns to predict from,
     and the one to predict; they may be left out where there is only one choice. by: of groups, with a curve each;
     weights: of the rows. log_x, log_y: fit on log scales. level: of the band, None for none. bandwidth: a rule, or
-    numbers, those of dates perhaps with a unit (7d, 12h). day_first, decimal, encoding: how to read the file, where
-    that is not found out. predictions, picture: where to write, by default FILE-predictions.csv and FILE-curve.png in
-    the working folder; names that are taken get a number unless `overwrite`. progress: is called with the name of each
-    stage. parameters: of KernelRegressor.
+    numbers joined by commas, those of dates perhaps with a unit (7d, 12h). day_first, decimal, encoding: how to read
+    the file, where that is not found out. predictions, picture: where to write, by default FILE-predictions.csv and
+    FILE-curve.png in the working folder; names that are taken get a number unless `overwrite`. progress: is called with
+    the name of each stage. parameters: of KernelRegressor.
     """
     stem = _stem(file)
     paths = predictions or Path(f"{stem}-predictions.csv"), picture or Path(f"{stem}-curve.png")
@@ -137,7 +93,8 @@ def fit_curve(
         raise ValueError("--x and --y choose columns of a file: regard curve FILE --x COL [COL …] --y COL")
     if level is not None and not 0 < level < 1:
         raise ValueError(f"band: expected a level between 0 and 1, got {level:g}")
-    KernelRegressor(bandwidth=bandwidth if isinstance(bandwidth, str) else 1.0, **parameters).check_parameters()
+    given = _parse(bandwidth)
+    KernelRegressor(bandwidth=given if isinstance(given, str) else 1.0, **parameters).check_parameters()
     progress("reading")
     x, y = (("x",), "y") if file is None else (x, y)
     table = _noisy_curve() if file is None else read_table(file, encoding)
@@ -145,7 +102,8 @@ def fit_curve(
     choice = Choice(names, name_of_y, by, weights, log_x, log_y)
     _check_choice(choice)
     data = prepare(table, choice, day_first=day_first, decimal=decimal)
-    model = KernelRegressor(bandwidth=_widths(bandwidth, data), **parameters)
+    widths = given if isinstance(given, str) else _widths(given, data)
+    model = KernelRegressor(bandwidth=widths, **parameters)
     progress("choosing the bandwidth")
     groups = _fit(data, model)
     progress("predicting")
@@ -159,7 +117,44 @@ def fit_curve(
         pictures.write(lambda: _draw(data, groups, level), free[1])
 
     files.write(free[0], write_both)
-    return CurveFit(file, data, chosen, groups, level, *free, renamed=free != paths)
+    written = {"predictions": str(free[0]), "picture": str(free[1]), "renamed": free != paths}
+    return _report(file, data, chosen, groups, level, written)
+
+
+def _report(
+    file: Path | None,
+    data: CurveData,
+    chosen: str,
+    groups: Sequence[GroupFit],
+    level: float | None,
+    written: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What there is to say about a fit. chosen: the columns that were chosen because there was no other choice."""
+    choice, model = data.choice, groups[0].model
+    report = {
+        "file": None if file is None else str(file),
+        "read": data.describe(),
+        "chosen": chosen,
+        "left_out": int(len(data.table) - data.fitted.sum()),
+        "x": list(choice.x),
+        "y": choice.y,
+        "by": choice.by,
+        "kinds": {column.name: column.kind for column in data.x},
+        "log_x": choice.log_x,
+        "log_y": choice.log_y,
+        "kernel": model.kernel,
+        "degree": model.degree,
+        "rule": model.bandwidth if isinstance(model.bandwidth, str) else None,
+        "level": level,
+        **written,
+    }
+    if choice.by is None:
+        return report | groups[0].to_dict(data)
+    return report | {
+        "rows": int(data.fitted.sum()),
+        "groups": {group.label: group.to_dict(data) for group in groups},
+        "groups_left_out": len(data.groups()) - len(groups),
+    }
 
 
 def _noisy_curve() -> Table:
@@ -187,19 +182,23 @@ def _check_choice(choice: Choice) -> None:
         raise ValueError(f"x: expected different columns, got {twice[0]!r} twice")
 
 
-def _widths(bandwidth: Bandwidth, data: CurveData) -> str | list[float]:
-    """Bandwidths in the model's units: those of dates in days."""
-    if isinstance(bandwidth, str):
+def _parse(bandwidth: str) -> str | list[tuple[float, str]]:
+    """A rule, or numbers and their units, "" where there is none."""
+    parts = bandwidth.split(",")
+    units = [next((unit for unit in DAYS if re.fullmatch(rf"[\d.]+{unit}", part)), "") for part in parts]
+    try:
+        return [(float(part.removesuffix(unit)), unit) for part, unit in zip(parts, units, strict=True)]
+    except ValueError:
         return bandwidth
-    columns = data.x if len(bandwidth) == len(data.x) else [data.x[0]] * len(bandwidth)
-    widths = []
-    for width, column in zip(bandwidth, columns, strict=True):
-        text = str(width)
-        unit = next((unit for unit in DAYS if text.endswith(unit)), "")
+
+
+def _widths(given: list[tuple[float, str]], data: CurveData) -> list[float]:
+    """Bandwidths in the model's units: those of dates in days."""
+    columns = data.x if len(given) == len(data.x) else [data.x[0]] * len(given)
+    for (width, unit), column in zip(given, columns, strict=True):
         if unit and column.kind != "dates":
-            raise ValueError(f"bandwidth: {width} is a duration, but column {column.name!r} has no dates")
-        widths.append(float(text.removesuffix(unit)) * DAYS.get(unit, 1.0))
-    return widths
+            raise ValueError(f"bandwidth: {width:g}{unit} is a duration, but column {column.name!r} has no dates")
+    return [width * DAYS.get(unit, 1.0) for width, unit in given]
 
 
 def _fit(data: CurveData, model: KernelRegressor) -> tuple[GroupFit, ...]:

@@ -7,7 +7,6 @@ rich are imported when something is drawn.
 from __future__ import annotations
 
 import sys
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -154,14 +153,16 @@ def print_map(
 
 def heat_map(weights: Tensor, rows: Sequence[str], columns: Sequence[str], legend: str = AXES) -> str:
     """Weights (rows, columns) as a table: names of the rows at the left, of the columns above, downwards."""
+    from rich.cells import cell_len  # two for Chinese characters
+
     names, heads = [shown(name) for name in rows], [shown(name) for name in columns]
-    margin, depth = max(map(text_width, names), default=0), max(map(len, heads), default=0)
+    margin, depth = max(map(cell_len, names), default=0), max(map(len, heads), default=0)
     lines = []
     for letters in zip(*(head.rjust(depth) for head in heads), strict=True):
-        lines.append(" " * (margin + 1) + "".join(letter + " " * (CELL - text_width(letter)) for letter in letters))
+        lines.append(" " * (margin + 1) + "".join(letter + " " * (CELL - cell_len(letter)) for letter in letters))
     for name, row in zip(names, weights.tolist(), strict=True):
         shades = [SHADES[sum(weight >= edge for edge in EDGES)] * CELL for weight in row]
-        lines.append(" " * (margin - text_width(name)) + name + " " + "".join(shades))
+        lines.append(" " * (margin - cell_len(name)) + name + " " + "".join(shades))
     edges = "  ".join(f"{shade * 2} ≥ {edge:g}" for shade, edge in zip(SHADES[1:], EDGES, strict=True))
     return "\n".join([*(line.rstrip() for line in lines), f"{legend}: {edges}"])
 
@@ -170,8 +171,3 @@ def shown(text: str) -> str:
     """A token as it can be printed: no line breaks or escapes, and a mark for a space that stands alone."""
     plain = "".join(letter if letter.isprintable() else "·" for letter in text)
     return plain.strip() or "␣"
-
-
-def text_width(text: str) -> int:
-    """The columns that a text takes: Chinese characters take two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

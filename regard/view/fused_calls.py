@@ -14,20 +14,20 @@ from regard.attention import Dot, Mask, attend, bias, causal, keep
 from regard.attention.capture import HIDDEN
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
+from regard.view.averages import State
 from regard.view.axes import Axes, Axis
 from regard.view.lineage import Lineage
-from regard.view.states import State
 
 
 @dataclass(eq=False)
 class FusedCall:
-    """A call of a function that attends by itself. axes_of: where the axes of a tensor come from."""
+    """A call of a function that attends by itself. lineage: of its arguments"""
 
     func: Any
     name: str
     args: Sequence[Any]
     options: Mapping[str, Any]
-    axes_of: Callable[[Tensor], Axes]
+    lineage: Lineage
 
     @property
     def within(self) -> str:
@@ -35,11 +35,8 @@ class FusedCall:
         return "self_attn" if self.name == "_transformer_encoder_layer_fwd" else ""
 
     @property
-    def reason(self) -> str | None:
-        """Why it cannot be read; None: it can. Nested tensors are understood by the fast paths only."""
-        first = self.args[0] if self.args else None
-        is_nested = isinstance(first, Tensor) and first.is_nested
-        return "its queries are a nested tensor" if is_nested and self.name not in FINISH else None
+    def is_nested(self) -> bool:
+        return isinstance(self.args[0], Tensor) and self.args[0].is_nested
 
     @property
     def given(self) -> dict[str, Any]:
@@ -52,14 +49,14 @@ class FusedCall:
         """What the output is made of."""
         return [tensor for tensor in self.args if isinstance(tensor, Tensor)]
 
-    def output_state(self, output: Tensor, lineage: Lineage) -> State:
+    def output_state(self, output: Tensor) -> State:
         """What is known of the output: its axes are the queries', and the last one the values'."""
-        first, value = self.args[0], self.args[2] if len(self.args) > 2 else None
-        if not isinstance(first, Tensor) or first.is_nested:
+        if self.is_nested:
             return State(ax.first_axes(output), "output")
-        parents, shape = [lineage.state(first)], output.shape
+        first, value = self.args[0], self.args[2] if len(self.args) > 2 else None
+        parents, shape = [self.lineage.state(first)], output.shape
         if isinstance(value, Tensor) and value.dim() == first.dim():
-            parents.append(lineage.state(value))
+            parents.append(self.lineage.state(value))
 
         def make(*axes: Axes) -> Axes:
             made = (*axes[0][:-1], axes[-1][-1])
@@ -89,28 +86,24 @@ class FusedCall:
 def _scaled_dot_product(call: FusedCall, output: Any) -> AttentionCall:
     given = call.given
     query, key, value = given["query"], given["key"], given["value"]
-    axes, key_axes = call.axes_of(query), call.axes_of(key)
-    positions, key_positions = ax.positions(axes[-2]), ax.positions(key_axes[-2])
+    sequences = _sequences(call, query, key)
     restriction, is_causal = given.get("attn_mask", given.get("attn_bias")), bool(given.get("is_causal"))
     n, m = query.shape[-2], key.shape[-2]
-    forward = is_causal or _forbids_later(restriction, n, m, positions, key_positions)
+    forward = is_causal or _forbids_later(restriction, n, m, sequences["positions"], sequences["key_positions"])
     mask: Mask | None = causal(align="start") if is_causal else None
-    query, key, value, output, restriction = _with_heads([query, key, value, output, restriction], axes)
+    tensors = [query, key, value, output, restriction]
+    query, key, value, output, restriction = _with_heads(tensors, call.lineage.state(query).axes)
     if restriction is not None:
         mask = keep(restriction) if restriction.dtype == torch.bool else bias(restriction)
-    return AttentionCall(
-        None,
-        query,
-        key,
-        Dot(given.get("scale")),
-        mask,
-        cross=not ax.related(axes[-2], key_axes[-2]),
-        value=value,
-        output=output,
-        causal=forward,
-        positions=positions,
-        key_positions=key_positions,
-    )
+    score = Dot(given.get("scale"))
+    return AttentionCall(None, query, key, score, mask, value=value, output=output, causal=forward, **sequences)
+
+
+def _sequences(call: FusedCall, query: Tensor, key: Tensor) -> dict[str, Any]:
+    """What the axes say of the places of queries and keys."""
+    rows, columns = (call.lineage.state(tensor).axes[-2] for tensor in (query, key))
+    places = {"positions": ax.positions(rows), "key_positions": ax.positions(columns)}
+    return {"cross": not ax.related(rows, columns), **places}
 
 
 def _forbids_later(
@@ -178,17 +171,9 @@ def _multihead(given: Mapping[str, Any], within: str = "") -> AttentionCall:
     if key.is_nested:  # rows of padding are not computed there, so they attend to nothing here
         real = torch.arange(n) < torch.tensor([len(sequence) for sequence in key.unbind()])[:, None]  # (batch, n)
         visible = (real[:, None] & real[:, :, None])[:, None]
-    return AttentionCall(
-        None,
-        query,
-        keys,
-        Dot(),
-        None if visible is None else keep(visible),
-        cross=given["query"] is not key,
-        within=within,
-        value=value,
-        causal=_forbids_later(allowed, n, m, None, None),
-    )
+    mask, forward = None if visible is None else keep(visible), _forbids_later(allowed, n, m, None, None)
+    cross = given["query"] is not key
+    return AttentionCall(None, query, keys, Dot(), mask, cross=cross, within=within, value=value, causal=forward)
 
 
 def _encoder_layer(call: FusedCall, output: Any) -> AttentionCall:
@@ -242,18 +227,7 @@ def _flex(call: FusedCall, output: Any) -> AttentionCall:
     identity = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device).expand(*key.shape[:2], -1, -1)
     with torch.no_grad():
         known = call.func(query, key, identity, *call.args[3:], **call.options)[0]
-    rows, columns = call.axes_of(query)[-2], call.axes_of(key)[-2]
-    return AttentionCall(
-        None,
-        query,
-        key,
-        cross=not ax.related(rows, columns),
-        known=known,
-        value=value,
-        output=output,
-        positions=ax.positions(rows),
-        key_positions=ax.positions(columns),
-    )
+    return AttentionCall(None, query, key, known=known, value=value, output=output, **_sequences(call, query, key))
 
 
 KERNELS = (  # of F.scaled_dot_product_attention

@@ -118,6 +118,18 @@ SCORES = {
     "alignment": Score(alignment, cross=True),
 }
 
+
+def scores_of(pairs: Pairs, repeated: Pairs) -> dict[str, list[float]]:
+    """All scores of the heads of a map, NaN where one does not apply. repeated: its pairs on repeated sequences"""
+    layer = pairs.layer
+    scores = {name: [math.nan] * len(layer.heads) for name in SCORES}
+    if min(layer.weights.shape[2:]) > 0:
+        for name, score in SCORES.items():
+            if score.cross == (layer.kind == "cross"):
+                scores[name] = score.function(repeated if score.repeated else pairs).tolist()
+    return scores
+
+
 # --------------------------------------------------------------------------------------------------------- the result
 
 
@@ -281,14 +293,10 @@ def _score(model: nn.Module, run: Forward, ids: Tensor, repeated: Tensor, gold: 
         known = known and not (translates and layer.kind == "causal")
         on_ids = Pairs(layer, ids if known else None, gold)
         on_repeated = Pairs(again, repeated if known else None, gold)
-        columns = {
-            name: score.function(on_repeated if score.repeated else on_ids)
-            for name, score in SCORES.items()
-            if score.cross == (layer.kind == "cross")
-        }
+        columns = scores_of(on_ids, on_repeated)
         offsets = [None] * len(layer.heads) if layer.kind == "cross" else best_offset(on_ids)[1].tolist()
         for number, head in enumerate(layer.heads):
-            scores = {name: float(columns[name][number]) if name in columns else math.nan for name in SCORES}
+            scores = {name: values[number] for name, values in columns.items()}
             heads.append(Head(layer.layer, head, layer.call, layer.kind, layer.name, scores, offsets[number]))
     return heads
 

@@ -10,8 +10,8 @@ looks like attention and cannot be understood is reported as `Unrecognised`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -19,16 +19,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode, _push_mode
+from torch.utils import _python_dispatch as dispatch_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention.observers import AttentionCall, Observer, edited, has_editors
+from regard.attention.capture import Recorder
+from regard.attention.observers import AttentionCall, edited, has_editors
 from regard.view import axes as ax
 from regard.view import axis_rules
-from regard.view.averages import Average, combined
-from regard.view.fused_calls import FUSED, FusedCall
-from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation, tensors_in
-from regard.view.reports import Reports, constructed, is_named, learned_in, passes_no_gradients, running
-from regard.view.states import Product, State, Weights
+from regard.view.averages import Average, Product, State, Weights, combined
+from regard.view.fused_calls import FINISH, FUSED, FusedCall
+from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation
+from regard.view.reports import Reports, constructed, is_named, passes_no_gradients, running, tensors_in
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
@@ -48,11 +49,10 @@ class _EditFailed(Exception):
 class Tracker(TorchDispatchMode):
     """Follows the operations of a model within a block, and reports all of its attention in this thread.
 
-    observer: is called with it; None: calls are only edited · paths: of the model's modules · operands, gradients: what
-    is wanted beside the weights
+    recorder: is called with it, unless there are edits; knows the model's modules, and what is wanted
+    edits: those of the calls, as long as there are any; None: calls are recorded, and not edited
 
-    reports: what is not understood · active: whether there is anything to do ·
-    skips: whether calls of a module, or of a part within it, are not wanted ·
+    reports: what is not understood
     defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
     """
 
@@ -63,30 +63,23 @@ class Tracker(TorchDispatchMode):
         """Compiled code runs as it would without this mode."""
         return True
 
-    def __init__(
-        self, paths: Mapping[nn.Module, str], observer: Observer | None, operands: bool = False, gradients: bool = False
-    ) -> None:
+    def __init__(self, recorder: Recorder, edits: Callable[[], object] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.paths = paths
-        self.observer, self.operands, self.gradients = observer, operands, gradients
-        self.active: Callable[[], object] = lambda: True
-        self.skips: Callable[[nn.Module, str], bool] = lambda module, within: False
+        self.recorder, self.paths = recorder, recorder.paths
+        self.observer = recorder if edits is None else None
+        self.active = edits or (lambda: True)
         self.defer = False
         self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
-        self.reports = Reports(paths)
-        learned = {id(tensor) for module in paths for tensor in learned_in(module)}
-        self.lineage = Lineage(learned, self.reports.meet, self.reports.begin)
+        self.reports = Reports(recorder)
+        self.lineage = Lineage(self.reports)
         self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
 
     def __exit__(self, *error: Any) -> None:
         """Modes that were opened later and are still open stay so, as those of other tasks of asyncio."""
-        modes = _get_current_dispatch_mode_stack()
-        later = modes[modes.index(self) + 1 :] if self in modes else []
-        for _ in later:
-            _pop_mode()
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for mode in later:
-            _push_mode(mode)
+        modes = dispatch_modes._get_current_dispatch_mode_stack()
+        depth = modes.index(self) + 1 if self in modes else len(modes)
+        with lifted(depth, torch._C._len_torch_dispatch_stack, dispatch_modes):
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     # ------------------------------------------------------------------------------------------------ the operations
 
@@ -108,7 +101,7 @@ class Tracker(TorchDispatchMode):
         if not self.active():
             return func(*args, **options)
         if operation.is_composite and self._is_whole(operation, types, args):
-            with _as_outside(operation), self:
+            with operation.as_outside(), self:
                 result = func.decompose(*args, **options)
             if result is not NotImplemented:
                 return result
@@ -118,7 +111,7 @@ class Tracker(TorchDispatchMode):
                 self.lineage.before_writing(operation, args)
             except Exception as error:
                 self.reports.fail(func, error)
-        with _as_outside(operation):
+        with operation.as_outside():
             result = func(*args, **options)
         try:
             made = self._follow(operation, args, options, result)
@@ -144,13 +137,14 @@ class Tracker(TorchDispatchMode):
     def _follow(self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Any) -> Any:
         name, func = operation.name, operation.func
         if name in FUSED:
-            return self._fused(FusedCall(func, name, args, options, self.lineage.axes), result)
+            return self._fused(FusedCall(func, name, args, options, self.lineage), result)
         if operation.is_custom:
             self.reports.custom(operation.name, args, result)
         if isinstance(result, (list, tuple)):
             for number, part in enumerate(result if name in SEVERAL else result[:1]):
                 if isinstance(part, Tensor) and part.is_floating_point() and not part.is_nested:
-                    self.lineage.remember(part, self.lineage.part(operation, args, options, part, number))
+                    state = self.lineage.result(operation, args, options, part, number)
+                    self.lineage.remember(part, state or State(ax.first_axes(part)))
         if not isinstance(result, Tensor):
             return result
         if result.is_nested:
@@ -204,7 +198,7 @@ class Tracker(TorchDispatchMode):
                 reason = "exponentials are averaged before their sum is known"
                 self.reports.report(self._module(), "exp", result.shape, reason)
         product = Product(self._module(), tuple(result.shape), state)
-        if self.operands or has_editors():
+        if self.recorder.operands or has_editors():
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
         if is_named(product.module):
@@ -250,18 +244,17 @@ class Tracker(TorchDispatchMode):
                 raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
             self.deferred.append((computed, module))
             return result
-        if self.skips(module, computed.within):
+        if self.recorder.skips(module, computed.within):
             self.reports.calls[module] += 1
             return result
-        axes = () if result.is_nested else self.lineage.axes(result)
-        call = self._call(computed, module, result, axes)
+        call = self._call(computed, module, result)
         try:
             changed = edited(call)
         except Exception as error:
             raise _EditFailed(error) from error
         if self.observer is None:
-            return result if changed.output is call.output else self._replaced(computed, changed, result)
-        if self.gradients:
+            return self._replaced(computed, call, changed, result)
+        if self.recorder.gradients:
             changed = replace(changed, watch=lambda receive: self._watch(computed, changed, result, receive))
         delivered = self.observer(changed)
         self.reports.delivered.setdefault(module, []).append(delivered)
@@ -269,21 +262,30 @@ class Tracker(TorchDispatchMode):
             computed.record.delivered, computed.record.scores = delivered, None
         return result
 
-    def _call(self, computed: Average | FusedCall, module: nn.Module, result: Tensor, axes: ax.Axes) -> AttentionCall:
+    def _call(self, computed: Average | FusedCall, module: nn.Module, result: Tensor) -> AttentionCall:
         """A call that knows how many of its module came before."""
+        axes = () if result.is_nested else self.lineage.state(result).axes
         try:
-            call = computed.call(module, result, axes, self.operands or has_editors())
+            call = computed.call(module, result, axes, self.recorder.operands or has_editors())
         except Exception as error:
             if self.observer is not None:
                 raise
-            name = self.paths[module] or type(module).__name__
-            raise EditError(f"{name}: its attention is not understood: {type(error).__name__}: {error}") from error
+            reason = f"its attention is not understood: {type(error).__name__}: {error}"
+            raise EditError(f"{self._name(module)}: {reason}") from error
         self.reports.calls[module] += 1
         return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
-    def _replaced(self, computed: Average | FusedCall, changed: AttentionCall, result: Tensor) -> Tensor:
+    def _name(self, module: nn.Module) -> str:
+        return self.paths[module] or type(module).__name__
+
+    def _replaced(
+        self, computed: Average | FusedCall, call: AttentionCall, changed: AttentionCall, result: Tensor
+    ) -> Tensor:
+        if changed.output is call.output:
+            return result
         if changed.output is None or (isinstance(computed, Average) and not computed.alone):
-            name = self.paths[changed.module] if changed.module else ""
+            assert call.module is not None
+            name = self._name(call.module)
             raise EditError(f"{name}: its head outputs are not known, or added to others by the same operation")
         problem = passes_no_gradients(sys._getframe(1), result)
         if problem is not None:
@@ -301,13 +303,10 @@ class Tracker(TorchDispatchMode):
             for computed, module in deferred:
                 state = self.lineage.known(result) if isinstance(result, Tensor) else None
                 if state is None or state.stage != "output":
-                    name = self.paths[module] or type(module).__name__
-                    raise EditError(
-                        f"{name}: edits pass no gradients into the function that computes it: use torch.no_grad()"
-                    )
-                call = self._call(computed, module, result, state.axes)
-                changed = edited(call)
-                result = result if changed.output is call.output else self._replaced(computed, changed, result)
+                    reason = "edits pass no gradients into the function that computes it: use torch.no_grad()"
+                    raise EditError(f"{self._name(module)}: {reason}")
+                call = self._call(computed, module, result)
+                result = self._replaced(computed, call, edited(call), result)
         finally:
             self.active = active
         return result
@@ -335,12 +334,12 @@ class Tracker(TorchDispatchMode):
         """A function that attends by itself."""
         output = result[0] if isinstance(result, (list, tuple)) else result
         if isinstance(output, Tensor) and not output.is_nested:
-            self.lineage.remember(output, computed.output_state(output, self.lineage))
+            self.lineage.remember(output, computed.output_state(output))
         module = self._module()
         if module is None:
             return result
-        if computed.reason is not None:
-            self.reports.report(module, computed.name, output.shape, computed.reason)
+        if computed.is_nested and computed.name not in FINISH:  # nested tensors are understood by the fast paths only
+            self.reports.report(module, computed.name, output.shape, "its queries are a nested tensor")
             return result
         made = self._deliver(computed, module, output)
         if made is output:
@@ -349,19 +348,20 @@ class Tracker(TorchDispatchMode):
 
     def _nested(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """Nested tensors have no axes to follow, but PyTorch multiplies them in one way only."""
-        states = [state for tensor in tensors_in(args) if (state := self.lineage.known(tensor)) and state.stage]
-        stage: str = states[0].stage if states else ""
-        record: Any = states[0].record if states else None
+        states = (self.lineage.known(tensor) for tensor in tensors_in(args))
+        state = next((state for state in states if state is not None and state.stage), State(()))
+        stage, record = state.stage, state.record
         module = self._module()
         if name in SOFTMAX:
             self.lineage.remember(result, State((), "weights", Weights(None, record, module=module, nested=result)))
         elif name == "matmul" and stage == "weights":
-            if module is not None and self.observer is None:
-                raise EditError(f"{self.paths[module]}: attention between nested tensors cannot be edited")
-            if module is not None and self.observer is not None:
-                self.reports.calls[module] += 1
-                known = record.nested.to_padded_tensor(0.0)  # (batch, heads, n, m)
-                self.observer(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
+            if module is None:
+                return result
+            if self.observer is None:
+                raise EditError(f"{self._name(module)}: attention between nested tensors cannot be edited")
+            self.reports.calls[module] += 1
+            known = record.nested.to_padded_tensor(0.0)  # (batch, heads, n, m)
+            self.observer(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:
@@ -389,10 +389,12 @@ class Tracker(TorchDispatchMode):
         self.reports.close()
 
 
-def _as_outside(operation: Operation) -> AbstractContextManager[Any]:
-    """A composite operation that comes whole, in inference mode, takes views of parameters, and asks whether these want
-    gradients: it has to be told the same as without this mode."""
-    if not operation.is_composite or operation.makes_views or not torch.is_inference_mode_enabled():
-        return nullcontext()
-    excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
-    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+@contextmanager
+def lifted(depth: int, count: Callable[[], int], stack: Any) -> Iterator[None]:
+    """Within this block the modes that are higher than `depth` on a stack of modes are not on it."""
+    above = []
+    while count() > depth:
+        above.append(stack._pop_mode())
+    yield
+    while above:
+        stack._push_mode(above.pop())

@@ -21,7 +21,7 @@ from torch.utils import _python_dispatch as dispatch_modes
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, indices, is_layer, several
 from regard.attention.observers import AttentionCall
 from regard.attention.observers import edit as open_editor
-from regard.view.intercept import EditError, Tracker
+from regard.view.intercept import EditError, Tracker, lifted
 from regard.view.reports import running
 
 # A function mode would switch off the fast paths of these, and so change the bits of a model without edits.
@@ -195,15 +195,13 @@ class Intervention:
         The modes go where they would be if they had been opened with the block, below those that were opened since.
         """
         self._following = True
-        tracker = Tracker(self._numbers.paths, None)
-        tracker.active = lambda: self.edits
-        _insert(tracker, self._depths[0], torch._C._len_torch_dispatch_stack, dispatch_modes)
-        block.push(tracker)
+        tracker = Tracker(self._numbers, lambda: self.edits)
+        with lifted(self._depths[0], torch._C._len_torch_dispatch_stack, dispatch_modes):
+            block.enter_context(tracker)
         if not any(isinstance(module, FAST) for module in self._numbers.paths):
             tracker.defer = True
-            functions = _Deferred(tracker)
-            _insert(functions, self._depths[1], torch._C._len_torch_function_stack, function_modes)
-            block.push(functions)
+            with lifted(self._depths[1], torch._C._len_torch_function_stack, function_modes):
+                block.enter_context(_Deferred(tracker))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -277,16 +275,6 @@ class _Deferred(TorchFunctionMode):
         """Run a function, and edit what it computed."""
         result = func(*args, **(kwargs or {}))
         return self.tracker.apply_deferred(result) if self.tracker.deferred else result
-
-
-def _insert(mode: Any, depth: int, count: Callable[[], int], stack: Any) -> None:
-    """Open a mode below those that are higher than `depth` on a stack of modes."""
-    above = []
-    while count() > depth:
-        above.append(stack._pop_mode())
-    mode.__enter__()
-    while above:
-        stack._push_mode(above.pop())
 
 
 def _places(wanted: tuple[int, ...] | None, positions: Sequence[int] | None, count: int) -> list[int] | None:

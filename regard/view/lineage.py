@@ -1,6 +1,4 @@
-"""How a tensor came about: where its axes come from, and what it is on the way from scores to an average.
-
-    product → scores → exp, softmax → weights → weighted values → their sum
+"""How a tensor came about: where its axes come from, and what it is on the way from scores to an average (averages.py).
 
 `Lineage` knows it for every tensor of a running model, as long as that lives. Views and element-wise operations pass it
 on; see STAGES for the way.
@@ -10,19 +8,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.view import axes as ax
 from regard.view import axis_rules
+from regard.view.averages import State, Weights
 from regard.view.axes import Axes
-from regard.view.states import State, Weights
+from regard.view.reports import Reports, tensors_in
 
 SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "softmax", "log_softmax")
 SPLITS = ("split", "split_with_sizes")
-SORTED = {"sort": 1, "topk": 2}  # and where their dimension is given
 SEVERAL = (*SPLITS, "unbind")  # operations with several results of one kind
 NONLINEAR = ("sigmoid", "relu", "clamp", "clamp_min", "threshold", "softplus")
 DISTANCES = ("_cdist_forward", "_euclidean_dist")  # of all rows of two tensors
@@ -44,13 +44,16 @@ class Operation:
     """
 
     __slots__ = (
-        "func", "is_composite", "is_custom", "is_pointwise", "is_random", "makes_views", "name", "rule", "writes"
+        "defaults", "func", "is_composite", "is_custom", "is_pointwise", "is_random", "makes_views", "name", "rule",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
         self.func, self.writes = func, schema is not None and schema.is_mutable
         space, _, name = ("", "", str(func)) if schema is None else schema.name.partition("::")
+        arguments = () if schema is None else schema.arguments[1:]
+        self.defaults = {argument.name: argument.default_value for argument in arguments}
         self.name, self.is_custom = name.rstrip("_"), space not in ("", "aten", "prim", "prims", "regard")
         self.is_composite = isinstance(func, torch._ops.OpOverload) and func._can_decompose()
         key = torch._C.DispatchKey.ADInplaceOrView  # where PyTorch notes what a view is of, but for composite ones
@@ -60,19 +63,25 @@ class Operation:
         self.is_random = torch.Tag.nondeterministic_seeded in tags and not self.name.endswith("dropout")
         self.rule = axis_rules.RULES.get(self.name)
 
+    def given(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments after the first, `args`, by their names."""
+        return {**self.defaults, **options, **dict(zip(self.defaults, args, strict=False))}
+
+    def as_outside(self) -> AbstractContextManager[Any]:
+        """A composite operation that comes whole, in inference mode, takes views of parameters, and asks whether these
+        want gradients: it has to be told the same as without a mode."""
+        if not self.is_composite or self.makes_views or not torch.is_inference_mode_enabled():
+            return nullcontext()
+        excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
+        return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+
 
 class Lineage:
-    """What is known of the tensors of a running model.
+    """What is known of the tensors of a running model."""
 
-    parameters: numbers (`id`) of those that are learned · meet: says of a tensor whose making was not seen whether it
-    is learned · begin: is called with weights that may turn out to be attention's
-    """
-
-    def __init__(
-        self, parameters: set[int], meet: Callable[[Tensor], bool], begin: Callable[[Weights], object]
-    ) -> None:
+    def __init__(self, reports: Reports) -> None:
         self._states: dict[int, State] = {}
-        self._parameters, self._meet, self._begin = parameters, meet, begin
+        self._reports = reports
 
     def known(self, tensor: Tensor) -> State | None:
         """What is known of a tensor, if anything."""
@@ -83,14 +92,9 @@ class Lineage:
         """What is known of a tensor."""
         state = self.known(tensor)
         if state is None:
-            learned = id(tensor) in self._parameters or isinstance(tensor, nn.Parameter) or self._meet(tensor)
-            state = State(ax.first_axes(tensor), learned=2 if learned else 0)
+            state = State(ax.first_axes(tensor), learned=2 if self._reports.meet(tensor) else 0)
             self.remember(tensor, state)
         return state
-
-    def axes(self, tensor: Tensor) -> Axes:
-        """Where the axes of a tensor come from."""
-        return self.state(tensor).axes
 
     def remember(self, tensor: Tensor, state: State) -> None:
         """Keep what is known of a tensor for as long as it lives."""
@@ -104,38 +108,41 @@ class Lineage:
             del self._states[number]
 
     def result(
-        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor
+        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], result: Tensor, number: int = 0
     ) -> State | None:
-        """What is known of an operation's result."""
-        name, rule = operation.name, operation.rule
+        """What is known of an operation's result. number: which of several it is"""
+        name, rule, shape = operation.name, operation.rule, result.shape
         if operation.is_random:
             return State(ax.first_axes(result), "noise")
         if name == "cat" or name == "stack":
-            return self._concatenated(name, args, options, result)
+            return self._concatenated(name, args[0], operation.given(args[1:], options)["dim"] % result.dim(), shape)
         if name == "embedding":
-            return State((*ax.first_axes(args[1]), ax.fresh(result.shape[-1])))
+            return State((*ax.first_axes(args[1]), ax.fresh(shape[-1])))
         if name == "linear":  # by a learned matrix; by others it comes in its parts
-            size = result.shape[-1]
-            make = lambda axes: (*map(ax.unfolded, axes[:-1]), ax.fresh(size, projected=True))  # noqa: E731
             state = self.state(args[0])
+
+            def projected(axes: Axes) -> Axes:
+                return (*map(ax.unfolded, axes[:-1]), ax.fresh(shape[-1], projected=True))
+
             stage, record = state.mixed(-1)
-            return State(None, stage, record, parents=(state,), make=make)
+            return State(None, stage, record, parents=(state,), make=projected)
         first = args[0] if args and isinstance(args[0], Tensor) else None
+        if first is not None and first.is_nested:
+            return None
         if rule is not None and first is not None:
-            state = self.state(first)
-            arguments = args[1:]
-            if options:
-                arguments = (*arguments, *(options[key] for key in ("dim", "start", "end", "step") if key in options))
-            made = _by_rule(
-                rule, state, arguments, result.shape, state.learned if name == "t" else min(state.learned, 1)
-            )
-            if name == "convolution" and state.stage != "scores":
-                made.stage, made.record = state.mixed()
-            return self._reduced(name, state, made) if rule is axis_rules.reduced else made
+            # Which of its arguments a rule wants is asked when its axes are; until then only these are kept alive.
+            rest, kept = args[1:], {key: value for key, value in options.items() if key != "out"}
+
+            def make(axes: Axes) -> Axes:
+                return rule(axes, operation.given(rest, kept) | {"number": number}, shape)
+
+            return self._by_rule(name, self.state(first), make, shape, is_sum=rule is axis_rules.reduced)
         if operation.is_pointwise:
             return self._pointwise(operation, args, options, result)
-        if name in SOFTMAX and first is not None:
-            state = self.state(first)
+        if first is None:
+            return State(ax.first_axes(result))
+        state = self.state(first)
+        if name in SOFTMAX:
             scores = None if result is first else first
             record = Weights(scores, state.record if state.stage == "scores" else None, state.axes[args[1]])
             if "log" in name:
@@ -145,21 +152,17 @@ class Lineage:
             states = self.state(args[0]), self.state(args[1])
             multiply = axis_rules.multiplied(False, states[1].learned > 0)
             return State(None, parents=states, make=lambda left, right: multiply(left, (*right[:-2], (), right[-2])))
-        if name in WRITES and first is not None:
+        if name in WRITES:
             return self._written(args, result)
         if first is result:
-            return self.state(first)
-        if first is None:
-            return State(ax.first_axes(result))
-        if first.is_nested:
-            return None
-        state = _otherwise(self.state(first), result)
-        state.learned = 0 if name.endswith("_like") else self._all_learned(args)
-        return state
-
-    def _all_learned(self, args: Sequence[Any]) -> int:
-        """Whether all that an operation was given is learned: then what it makes is, too, such as normed weights."""
-        return min(self.state(tensor).learned for tensor in tensors_in(args))
+            return state
+        if name == "native_dropout":
+            before = state.before or (first, state.axes) if state.stage == "weights" else None
+            return State(state.axes, state.stage, state.record, before=before)
+        # If all that it was given is learned, what it makes is, too, such as normed weights.
+        learned = 0 if name.endswith("_like") else min(self.state(tensor).learned for tensor in tensors_in(args))
+        others = partial(axis_rules.other_axes, shape=shape)
+        return State(None, learned=learned, parents=(state,), make=others, shape=shape)
 
     def is_followed(self, args: Sequence[Any]) -> bool:
         """Whether what is made of arguments is of interest though it is no real number: one is noise, or the first is
@@ -171,40 +174,20 @@ class Lineage:
         state = self.known(tensor)
         return state is not None and state.stage == "noise"
 
-    def part(
-        self, operation: Operation, args: Sequence[Any], options: Mapping[str, Any], part: Tensor, number: int
+    def _by_rule(
+        self, name: str, state: State, make: Callable[[Axes], Axes], shape: Sequence[int], *, is_sum: bool
     ) -> State:
-        """What is known of one of several results: a piece of a tensor that was split, dropout's, …"""
-        name = operation.name
-        first = args[0] if args and isinstance(args[0], Tensor) else None
-        if first is None or first.is_nested:
-            return State(ax.first_axes(part))
-        state = self.state(first)
-        if name in SPLITS:
-            dim = args[2] if len(args) > 2 else options.get("dim", 0)
-            sizes = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * (number + 1)
-            arguments = (dim, sum(sizes[:number]))
-            return _by_rule(axis_rules.RULES["slice"], state, arguments, part.shape, state.learned)
+        """After a view, a cut, a sum: as far on the way as before."""
+        learned = state.learned if name == "t" or name in SPLITS else min(state.learned, 1)
+        made = State(None, state.stage, state.record, learned, state.before, parents=(state,), make=make, shape=shape)
+        if name == "convolution" and state.stage != "scores":
+            made.stage, made.record = state.mixed()
         if name == "unbind":
-            dim = args[1] if len(args) > 1 else options.get("dim", 0)
-            made = _by_rule(axis_rules.RULES["select"], state, (dim,), part.shape)
-            made.stage, made.record, made.before = "", None, None
-            return made
-        if name == "native_dropout" and part.shape == first.shape:
-            before = state.before or (first, state.axes) if state.stage == "weights" else None
-            return State(state.axes, state.stage, state.record, before=before)
-        if name in SORTED:  # along it are ranks now, not positions
-            dim = args[SORTED[name]] if len(args) > SORTED[name] else options.get("dim", -1)
-            return _by_rule(axis_rules.RULES["gather"], state, (dim,), part.shape)
-        if name in ("max", "min"):
-            return State(axis_rules.RULES["amax"](state.axes, args[1:], part.shape))
-        made = _otherwise(state, part)
-        made.learned = state.learned and self._all_learned(args)
-        return made
+            made.stage, made.record, made.before, made.learned = "", None, None, 0
+        return self._reduced(name, state, made) if is_sum else made
 
-    def _concatenated(self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Tensor) -> State:
-        dim = (args[1] if len(args) > 1 else options.get("dim", 0)) % result.dim()
-        states = [self.state(tensor) for tensor in args[0] if tensor.dim() > 1 or result.dim() == 1]
+    def _concatenated(self, name: str, tensors: Sequence[Tensor], dim: int, shape: Sequence[int]) -> State:
+        states = [self.state(tensor) for tensor in tensors if tensor.dim() > 1 or len(shape) == 1]
         scores = next((state for state in states if state.stage == "scores"), None)  # with a column for a sink, perhaps
         if scores is not None and not {state.stage for state in states} <= {"scores", "", "noise"}:
             scores = None
@@ -214,7 +197,7 @@ class Lineage:
                 return axis_rules.stacked(axes, dim)
             return axis_rules.concatenated(axes, dim, placed=scores is None)  # columns of scores are no positions
 
-        made = State(None, parents=states, make=joined, shape=result.shape)
+        made = State(None, parents=states, make=joined, shape=shape)
         if scores is not None:
             made.stage, made.record = "scores", scores.record
         return made
@@ -286,7 +269,7 @@ class Lineage:
         record.axes = axes
         if record.product is not None:
             record.product.used = True
-        self._begin(record)
+        self._reports.begin(record)
         return State(axes, "weights", record)
 
     def _reduced(self, name: str, before: State, made: State) -> State:
@@ -347,24 +330,3 @@ class Lineage:
             record.scores, record.axes = None, axes
             record.normalized = record.normalized and ax.chosen_of(record.normalized)
         return State(axes, source.stage, record)
-
-
-def tensors_in(args: Any) -> list[Tensor]:
-    """All tensors in arguments."""
-    if isinstance(args, Tensor):
-        return [args]
-    return [tensor for one in args for tensor in tensors_in(one)] if isinstance(args, (list, tuple)) else []
-
-
-def _by_rule(
-    rule: axis_rules.Rule, state: State, arguments: Sequence[Any], shape: Sequence[int], learned: int = 0
-) -> State:
-    """After a view, a cut, a sum: as far on the way as before."""
-    make = lambda axes: rule(axes, arguments, shape)  # noqa: E731
-    return State(None, state.stage, state.record, learned, state.before, parents=(state,), make=make, shape=shape)
-
-
-def _otherwise(state: State, result: Tensor) -> State:
-    """After an operation without a rule."""
-    shape = result.shape
-    return State(None, parents=(state,), make=lambda axes: axis_rules.other_axes(axes, shape), shape=shape)

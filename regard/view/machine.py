@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from regard import __version__
-from regard.data.fetching import cache
+from regard.data.store import cache
 
 # Some processors, mostly virtual ones, announce bfloat16 instructions that they cannot run. oneDNN believes them and
 # dies with SIGILL, unless it is told to stop at an older instruction set, before torch is imported.

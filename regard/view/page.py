@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.attention.capture import AttentionMap
-from regard.view.heads import SCORES, Pairs
+from regard.view.heads import SCORES, Pairs, scores_of
 
 Scores = dict[str, list[list[float | None]]]  # by name, of the heads of each layer; None where a score does not apply
 # Steps between 0 and 1, and how many weights of a row are kept (0: all); the first that is small enough, or the last.
@@ -201,9 +201,7 @@ def head_scores(maps: Sequence[AttentionMap]) -> Scores:
             layer.kind != "cross" and list(layer.keys or places) == list(places) and set(layer.queries) <= {*places}
         )
         pairs = Pairs(layer, ids if is_known else None, None)
-        for name, score in SCORES.items():
-            applies = score.cross == (layer.kind == "cross") and min(layer.weights.shape[2:]) > 0
-            values = score.function(pairs).tolist() if applies else [math.nan] * len(layer.heads)
+        for name, values in scores_of(pairs, pairs).items():
             scores[name.replace("_", " ")].append([None if math.isnan(value) else value for value in values])
     return scores
 

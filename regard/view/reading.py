@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import folders
-from regard.models.alignment import align
 from regard.models.classifier import ImageClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
@@ -30,7 +28,7 @@ from regard.models.tensors import FolderError, Tensors, UnsupportedError, read_j
 from regard.models.texts import encode, plain
 from regard.models.tokenizer_files import check_tokenizer, panics_raised, read_tokenizer
 from regard.models.translator import Translator
-from regard.view.attention import AlignmentDisplay, AttentionDisplay
+from regard.view.attention import AttentionDisplay
 from regard.view.capture import capture
 from regard.view.display import CELL, shown
 from regard.view.images import ImageAttentionDisplay
@@ -271,28 +269,19 @@ def look(model: nn.Module, given: str) -> AttentionDisplay | ImageAttentionDispl
     return read(model, given)
 
 
-def look_at_translation(model: Translator, source: str, target: str) -> AlignmentDisplay:
-    """Which words of a translation attend to which words of its source."""
-    (alignment,) = align(model, [source], [target])
-    return AlignmentDisplay(alignment)
-
-
 def print_attention(
-    display: AttentionDisplay | ImageAttentionDisplay | AlignmentDisplay,
+    display: AttentionDisplay | ImageAttentionDisplay,
     layer: int | None = None,
     head: int | None = None,
     *,
     file: TextIO | None = None,
 ) -> None:
     """Print a display: of a text the last layer, or another one, and the last tokens that the terminal has room for."""
-    with redirect_stdout(file or sys.stdout):
-        if isinstance(display, AlignmentDisplay):
-            display.print()
-        elif isinstance(display, ImageAttentionDisplay):
-            display.print(layer, head)
-        else:
-            tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
-            display.print(-1 if layer is None else layer, head, last=tokens)
+    if isinstance(display, ImageAttentionDisplay):
+        display.print(layer, head, file=file)
+    else:
+        tokens = max(8, (shutil.get_terminal_size().columns - MARGIN) // CELL)
+        display.print(-1 if layer is None else layer, head, last=tokens, file=file)
 
 
 def as_record(

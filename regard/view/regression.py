@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,8 +151,9 @@ class KernelRegressionDisplay(Display):
             raise ValueError(f"y: expected one number per row of X, ({len(inputs)},), got shape {values.shape}")
         index, name = inputs.feature(feature)
         scales = Scales(inputs.dates[index], tuple(map(str, inputs.levels(index))) if inputs.categories[index] else ())
-        whole = Group.along(scales, index, "", chain, inputs, values, level)
-        parts, hidden = _groups(estimator, inputs, values, index, level, groups, scales)
+        group_of = partial(Group.along, scales, index, level=level)
+        whole = group_of("", chain, inputs, values)
+        parts, hidden = ([], 0) if groups is None else _groups(estimator, inputs, values, groups, group_of)
         x = whole.curve.x
         if truth is not None:  # with the other features at their medians
             queries = numpy.tile(numpy.median(inputs.points, axis=0), (len(x), 1))
@@ -238,7 +240,8 @@ class KernelRegressionDisplay(Display):
         with pictures.fonts_for(self.x_name, self.y_name, *scales.categories):
             shown = len(self.x)
             label = f"{shown} samples" if shown == self.samples else f"{shown} of {self.samples} samples"
-            _draw_samples(axes, self.x, self.y, "o", pictures.SAMPLES, 5 if shown <= 200 else 2.5, 0.8, label)
+            size = 5 if shown <= 200 else 2.5
+            _draw_samples(axes, self.x, self.y, "o", pictures.SAMPLES, markersize=size, alpha=0.8, label=label)
             if self.truth is not None:
                 axes.plot(curve.x, self.truth, color=pictures.TRUTH, label="truth")
             if self.before is not None:
@@ -254,10 +257,11 @@ class KernelRegressionDisplay(Display):
         labels = [group.label for group in self.groups]
         with pictures.fonts_for(self.x_name, self.y_name, *labels, *self.scales.categories):
             few = sum(len(group.x) for group in self.groups) <= 400
+            size, alpha = (4.5, 0.45) if few else (2.5, 0.3)
             for number, group in enumerate(self.groups):
                 colour = pictures.SERIES[number % len(pictures.SERIES)]
                 line, marker = pictures.LINES[number // len(pictures.SERIES) % 2], MARKERS[number % len(MARKERS)]
-                _draw_samples(axes, group.x, group.y, marker, colour, 4.5 if few else 2.5, 0.45 if few else 0.3, None)
+                _draw_samples(axes, group.x, group.y, marker, colour, markersize=size, alpha=alpha)
                 self._draw_line(axes, group.curve, colour, line, marker, None)
                 axes.plot([], [], marker, linestyle=line, color=colour, label=f"{group.label} ({group.samples:,})")
                 self._draw_rug(axes, group.x, colour)
@@ -348,13 +352,8 @@ class KernelRegressionDisplay(Display):
         pictures.legend(axes, columns)
 
 
-def _draw_samples(
-    axes: Axes, x: Array, y: Array, marker: str, colour: str, size: float, alpha: float, label: str | None
-) -> None:
-    axes.plot(
-        x, y, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, label=label,
-        rasterized=len(x) > RASTERED,
-    )  # fmt: skip
+def _draw_samples(axes: Axes, x: Array, y: Array, marker: str, colour: str, **style: Any) -> None:
+    axes.plot(x, y, marker, color=colour, markeredgewidth=0, rasterized=len(x) > RASTERED, **style)
 
 
 def _show_times(*axes: Any) -> None:
@@ -370,17 +369,9 @@ def _bandwidth(curve: Curve, scales: Scales) -> str:
 
 
 def _groups(
-    estimator: Any,
-    inputs: Inputs,
-    values: Array,
-    index: int,
-    level: float | None,
-    labels: ArrayLike | None,
-    scales: Scales,
+    estimator: Any, inputs: Inputs, values: Array, labels: ArrayLike, group_of: Callable[..., Group]
 ) -> tuple[list[Group], int]:
     """The largest groups with their curves, and how many there are besides."""
-    if labels is None:
-        return [], 0
     names = numpy.array([str(label) for label in numpy.asarray(labels, dtype=object)])
     if len(names) != len(inputs):
         raise ValueError(f"groups: expected a label per row of X, {len(inputs)}, got {len(names)}")
@@ -389,6 +380,5 @@ def _groups(
     for name in known[numpy.argsort(-counts, kind="stable")[:GROUPS]]:
         rows = numpy.flatnonzero(names == name)
         fitted = clone(getattr(estimator, "best_estimator_", estimator)).fit(inputs.take(rows), values[rows])
-        part, chain = Inputs.of(inputs.take(rows)), unwrap("estimator", fitted)
-        groups.append(Group.along(scales, index, str(name), chain, part, values[rows], level))
+        groups.append(group_of(str(name), unwrap("estimator", fitted), Inputs.of(inputs.take(rows)), values[rows]))
     return groups, max(0, len(known) - GROUPS)

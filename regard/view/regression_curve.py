@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.kernel import KernelRegressor
 from regard.kernel.estimator import Window
+from regard.kernel.features import columns_of, in_days, in_memory, kind_of
 from regard.kernel.regressor import Interval
 from regard.view.marks import short
 
@@ -146,24 +147,20 @@ class Inputs:
     @staticmethod
     def of(X: ArrayLike) -> Inputs:
         """Of a pandas or polars frame, or of an array."""
-        given: Any = X.to_pandas() if hasattr(X, "get_columns") and hasattr(X, "to_pandas") else X
-        if hasattr(given, "iloc"):
-            columns = [given.iloc[:, index] for index in range(given.shape[1])]
-            names: tuple[str, ...] | None = tuple(str(name) for name in given.columns)
-        else:
+        given: Any = in_memory("X", X)
+        if not hasattr(given, "iloc"):
             given = numpy.asarray(given)
             if given.ndim != 2 or not len(given):
                 raise ValueError(f"X: expected rows of features, (n, features), got shape {given.shape}")
             given = given if given.dtype.kind == "M" else given.astype(numpy.float64)
-            columns, names = list(given.T), None
-        kinds = [getattr(column.dtype, "kind", "O") for column in columns]
-        dates = tuple(kind == "M" for kind in kinds)
-        categories = tuple(kind in "OUSTb" and names is not None for kind in kinds)
-        points = [
-            _days(column) if date else numpy.full(len(given), numpy.nan) if category else numpy.asarray(column, float)
-            for column, date, category in zip(columns, dates, categories, strict=True)
-        ]
-        return Inputs(given, names, numpy.stack(points, axis=1), dates, categories)
+        columns, names = columns_of(given)
+        dates = tuple(kind_of(column) == "date" for column in columns)
+        categories = tuple(kind_of(column) in ("category", "ordered") for column in columns)
+        points = numpy.full((len(given), len(columns)), numpy.nan)
+        for index, column in enumerate(columns):
+            if not categories[index]:
+                points[:, index] = in_days(column, "date") if dates[index] else numpy.asarray(column, float)
+        return Inputs(given, None if names is None else tuple(names), points, dates, categories)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -225,11 +222,6 @@ class Inputs:
         spread = numpy.maximum(numbers.std(0), 1e-300)
         distances = (((numbers - numpy.median(numbers, axis=0)) / spread) ** 2).sum(1)
         return int(numpy.argmin(distances))
-
-
-def _days(column: Any) -> Array:
-    times = numpy.asarray(column.dt.tz_convert(None) if getattr(column.dtype, "tz", None) else column)
-    return numpy.asarray((times - numpy.datetime64(0, "s")) / numpy.timedelta64(1, "D"), dtype=numpy.float64)
 
 
 def evenly(count: int, most: int) -> NDArray[numpy.int64]:

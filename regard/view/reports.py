@@ -11,7 +11,7 @@ import linecache
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from regard.attention.capture import Recorder
+from regard.view.averages import Product, Weights
 from regard.view.axes import axis_size
-from regard.view.lineage import tensors_in
-from regard.view.states import Product, Weights
 
 ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)  # in the names of classes
 NOT_USED = "its weights are not multiplied with values"
@@ -49,14 +49,11 @@ class Unrecognised:
 
 
 class Reports:
-    """What was seen of a model's attention and not understood.
+    """What was seen of a model's attention and not understood. recorder: knows its modules, and numbers them"""
 
-    paths: of its modules · reserve: is called with a module that is reported
-    """
-
-    def __init__(self, paths: Mapping[nn.Module, str]) -> None:
-        self.paths = paths
-        self.reserve: Callable[[nn.Module], object] = lambda module: None
+    def __init__(self, recorder: Recorder) -> None:
+        self.paths, self._number = recorder.paths, recorder.number
+        self._learned = {id(tensor) for module in self.paths for tensor in learned_in(module)}
         self.unrecognised: list[tuple[nn.Module | None, Unrecognised]] = []
         self.withdrawn: list[Any] = []  # what the observer has made of calls that turned out to be parts of others
         self.calls: Counter[nn.Module] = Counter()  # that were understood
@@ -75,10 +72,13 @@ class Reports:
             self.unrecognised.append((None, Unrecognised("", str(func), (), f"{type(error).__name__}: {error}")))
 
     def meet(self, tensor: Tensor) -> bool:
-        """A tensor whose making was not seen: whether it belongs to the module, as those of functional_call do.
+        """A tensor whose making was not seen: whether it is learned, or belongs to the module, as those of
+        functional_call do.
 
         Else, if its shape is that of a sequence of vectors, it is an input, or was computed elsewhere.
         """
+        if id(tensor) in self._learned or isinstance(tensor, nn.Parameter):
+            return True
         modules = list(dict.fromkeys(all_running(self.paths, ours=False)))
         if not modules or not tensor.dim():
             return False
@@ -135,7 +135,7 @@ class Reports:
             return
         if product is not None and is_named(module):
             self._partial.add(module)
-        self.reserve(module)
+        self._number(module)
         entry = Unrecognised(self.paths[module], operation, tuple(shape), reason)
         if (module, entry) not in self.unrecognised:
             self.unrecognised.append((module, entry))
@@ -186,6 +186,13 @@ def is_named(module: nn.Module | None) -> bool:
 
 
 # --------------------------------------------------------------------------------------------- what Python is doing
+
+
+def tensors_in(args: Any) -> list[Tensor]:
+    """All tensors in arguments."""
+    if isinstance(args, Tensor):
+        return [args]
+    return [tensor for one in args for tensor in tensors_in(one)] if isinstance(args, (list, tuple)) else []
 
 
 def running(modules: Container[nn.Module], *, ours: bool = True) -> nn.Module | None:

@@ -21,10 +21,9 @@ from regard.attention.kernels import KERNELS
 from regard.data.image_files import ImageError
 from regard.data.images import digits
 from regard.kernel import KernelRegressor
-from regard.models.alignment import align
 from regard.models.classifier import ImageClassifier
 from regard.models.model import evaluation
-from regard.models.translator import Translator
+from regard.models.translator import Translator, align
 from regard.view import page
 from regard.view.attribution import Attribution
 from regard.view.heads import find_heads

@@ -93,7 +93,9 @@ def application(store: ModelStore, trainer: Trainer, tour: Tour, port: int) -> G
         response.set_cookie("language", language, samesite="strict")
         return response
 
-    contents = _static_files()
+    # What the page is made of, by name; in memory, so that no request has to wait for it.
+    places = [(place.split("/"), name) for place, names in FILES.items() for name in names]
+    contents = {name: files(package).joinpath(*folders, name).read_bytes() for (package, *folders), name in places}
 
     async def static_file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -114,12 +116,6 @@ async def _disconnection(request: Request) -> None:
     """Over once the client is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _static_files() -> dict[str, bytes]:
-    """What the page is made of, by name; in memory, so that no request has to wait for it."""
-    places = [(place.split("/"), name) for place, names in FILES.items() for name in names]
-    return {name: files(package).joinpath(*folders, name).read_bytes() for (package, *folders), name in places}
 
 
 def free_socket(port: int) -> socket.socket:

@@ -14,6 +14,7 @@ from regard.attention import Dot, Kernel, bias, causal, keep, lengths, masked_so
 from tests.attention.cases import (
     CUTS,
     ENGINES,
+    NORMALIZERS,
     SCORES,
     SHAPES,
     SOME_SCORES,
@@ -22,14 +23,17 @@ from tests.attention.cases import (
     build,
     cut,
     gradients,
+    in_turn,
     key_size,
+    restricted,
     run,
     table_case,
 )
 from tests.attention.meanings import MASKS, Meaning, Shape, band, kept, lengths_of
 
 SHAPE = SHAPES["more-keys"]
-POISONS = {"nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "1e30": 1e30}
+LARGEST = torch.finfo(torch.float32).max
+POISONS = {"nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "1e30": 1e30, "largest": LARGEST}
 
 
 def poisoned(tensor, *place, poison=torch.nan):
@@ -42,6 +46,10 @@ def wanting(case):
     """The same with inputs that want gradients."""
     query, key, value = (tensor.detach().requires_grad_() for tensor in case.inputs)
     return replace(case, query=query, key=key, value=value)
+
+
+def inputs_of(case):
+    return list(case.leaves.values())
 
 
 # ----------------------------------------------------------------------------------------- what may not be attended to
@@ -88,6 +96,34 @@ def test_padding_changes_nothing_in_a_large_batch(score, poison):
         gradients(output, list(each.leaves.values())) for output, each in zip(outputs, (clean, other), strict=True)
     )
     assert all(torch.equal(*pair) for pair in zip(*slopes, strict=True))
+
+
+def assert_padding_changes_nothing(case, poison):
+    hidden = case.meaning.hides(case.shape).all(-2)
+    keys, values = (poisoned(rows, hidden, poison=poison) for rows in (case.key, case.value))
+    clean, spoilt = wanting(case), wanting(replace(case, key=keys, value=values))
+    for engine in ENGINES:
+        outputs = run(clean, engine), run(spoilt, engine)
+        assert torch.equal(*outputs), engine
+        slopes = [gradients(*pair) for pair in zip(outputs, map(inputs_of, (clean, spoilt)), strict=True)]
+        assert all(torch.equal(*pair) for pair in zip(*slopes, strict=True)), engine
+
+
+@pytest.mark.parametrize(
+    ("score", "mask", "poison"), in_turn(SOME_SCORES, MASKS, list(POISONS), often=["dot", "additive"])
+)
+def test_padding_changes_nothing_whatever_says_that_it_is_padding(score, mask, poison):
+    """Keys behind the end, those that `~` hides in front, and those that another mask leaves to no query."""
+    for meaning in (lengths_of([11, 5, 1], SHAPE), ~lengths_of([0, 2, 1], SHAPE)):
+        case = restricted(table_case(score, mask, SHAPE, torch.float32), meaning)
+        assert_padding_changes_nothing(case, POISONS[poison])
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("score", ["dot", "bilinear", "kernel-gaussian", "additive"])
+def test_padding_changes_nothing_under_any_normalizer(score, normalizer):
+    case = table_case(score, "none", SHAPE, torch.float32, normalizer=normalizer)
+    assert_padding_changes_nothing(restricted(case, lengths_of([11, 5, 1], SHAPE)), LARGEST)
 
 
 @pytest.mark.parametrize("size", CUTS)

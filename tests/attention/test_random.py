@@ -1,11 +1,12 @@
 """Thousands of random calls: against float64 forward and backward, with scores thirty times too large, with rows that
-may attend to nothing, and with NaN, inf and 1e30 in keys that no query may attend.
+may attend to nothing, and with NaN, inf, 1e30 and the largest number in keys that no query may attend.
 
 How an error is measured. An output is an average of values, so its error is relative to the largest value that its row
-may attend to. A gradient is a sum of N terms (upstream · value, or upstream itself) that may cancel to nothing, so its
-error is relative to its own largest entry, or to √N times the largest of those terms, whichever is larger. No score s
-is known better than to s roundings, and its weight with it: where the best key of a row scores beyond ±20 (a kernel
-that sees only far points), that row, and all gradients, are allowed more in proportion.
+may attend to; where a normaliser's weights sum to more than 1, to as many times that. A gradient is a sum of N terms
+(weight · upstream · value, times the slope of the score) that may cancel to nothing, so its error is relative to its
+own largest entry, or to √N times the largest of those terms, whichever is larger. No score s is known better than to s
+roundings, and its weight with it: where the best key of a row scores beyond ±20 (a kernel that sees only far points),
+that row, and all gradients, are allowed more in proportion.
 """
 
 import math
@@ -30,9 +31,11 @@ BACKWARD = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-2, torc
 ROUNDINGS = {torch.float64: 100, torch.float32: 16, torch.float16: 16, torch.bfloat16: 16}
 
 
-def gradients(output: Tensor, upstream: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
-    """By name; 0 for what the output does not depend on."""
-    slopes = torch.autograd.grad(output, list(leaves.values()), upstream, allow_unused=True, materialize_grads=True)
+def gradients(output: Tensor, upstream: Tensor, leaves: dict[str, Tensor], *, again: bool = False) -> dict[str, Tensor]:
+    """By name; 0 for what the output does not depend on. again: of a graph that more is asked of."""
+    slopes = torch.autograd.grad(
+        output, list(leaves.values()), upstream, retain_graph=again, allow_unused=True, materialize_grads=True
+    )
     return dict(zip(leaves, slopes, strict=True))
 
 
@@ -100,23 +103,29 @@ class Truth:
 def truth_of(case: Case, upstream: Tensor) -> Truth:
     case, shape = case.copied(torch.float64), case.shape
     output, weights = case.expected()
-    slopes = gradients(output, upstream.double(), case.leaves)
+    slopes = gradients(output, upstream.double(), case.leaves, again=True)
     allowed = torch.ones(shape).bool() if case.meaning.allowed is None else case.meaning.allowed.expand(shape)
     value = shared_heads(case.value.detach(), shape[-3] if len(shape) > 2 else 1)
     sizes = functional.pad(value.abs(), (0, 1)).amax(-1)  # of each value; 0 where it has no features
     row_scale = functional.pad(torch.where(allowed, sizes[..., None, :], 0.0), (0, 1)).amax(-1, keepdim=True)
+    sums = weights.detach().abs().sum(-1, keepdim=True).clamp(min=1)
     term = max(largest(upstream), largest(torch.where(allowed, upstream.double() @ value.mT, 0.0)))
+    term *= max(1.0, largest(weights.detach()))
+    scores = case.scores()
+    steepness = gradients(scores, (scores.isfinite() & allowed).double(), case.leaves)  # a log's slope has no bound
     scale = {}
     for name, slope in slopes.items():
         # How many pairs an entry of this gradient sums over, on average; a parameter sums over all of them.
         entries = math.prod(slope.shape if name.startswith("bias") else slope.shape[:-1])
         rows = entries if name in ("query", "key", "value") or name.startswith("bias") else 1
         terms = max(1.0, allowed.sum().item() / max(rows, 1))
-        scale[name] = max(largest(slope), term * terms**0.5) or 1.0
-    scores = case.scores().detach()
+        steep = largest(steepness[name].nan_to_num(0, 0, 0)) / terms
+        scale[name] = max(largest(slope), term * terms**0.5 * max(1.0, steep)) or 1.0
+    scores = scores.detach()
     best = scores.amax(-1, keepdim=True) if scores.shape[-1] else scores.new_zeros(())
     stretch = torch.where(best.isfinite(), best.abs() / 20, 1.0).clamp(min=1)
-    return Truth(output.detach(), weights.detach(), slopes, torch.where(row_scale > 0, row_scale, 1.0), scale, stretch)
+    row_scale = torch.where(row_scale > 0, row_scale * sums, 1.0)
+    return Truth(output.detach(), weights.detach(), slopes, row_scale, scale, stretch)
 
 
 @campaign(fast=200, whole=10_000)
@@ -241,7 +250,8 @@ def test_padding(seed: int) -> None:
     poisoned = case
     for name in ("key", "value"):
         rows = getattr(case, name)
-        poison = torch.tensor(draw.choice([math.nan, math.inf, -math.inf, 1e30, -1e30])).to(rows.dtype)
+        largest_number = torch.finfo(rows.dtype).max
+        poison = torch.tensor(draw.choice([math.nan, math.inf, -math.inf, 1e30, -1e30, largest_number])).to(rows.dtype)
         # masked_fill_, because the strides have to stay
         poisoned = replace(poisoned, **{name: rows.clone().masked_fill_(hidden_rows(case, rows), poison)})
     with in_tiles(seed):

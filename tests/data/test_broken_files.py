@@ -16,7 +16,7 @@ import numpy
 import pytest
 from PIL import Image
 
-from regard.data import image_arrays, tables
+from regard.data import image_sets, tables
 from regard.data.columns import text_column, understand
 from regard.data.image_files import FORMATS, ImageError, read_image
 from regard.data.labelled import labelled_rows, read_labelled
@@ -213,7 +213,7 @@ def test_a_packed_table_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypat
 
 
 def test_labels_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_arrays, "IN_MEMORY", 1_000_000)
+    monkeypatch.setattr(image_sets, "IN_MEMORY", 1_000_000)
     path = tmp_path / "set.npz"
     shapes = {"images": (3_000_000, 1, 1), "labels": (3_000_000,)}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:

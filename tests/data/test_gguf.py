@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from regard import load
 from regard.data import unpacking
+from regard.data.fetching import FetchError
 from regard.data.gguf import GGUFError, convert
-from regard.data.packages import FetchError
 
 SIZES = {"size": 96, "ffn_size": 160, "layers": 2, "heads": 6, "kv_heads": 3, "head_size": 16}
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data import image_files, images, store
+from regard.data import image_sets, images, store
 from regard.data.image_files import ORIENTATION, ImageError, fit, read_image
 from regard.data.images import find_images, skipped_images, store_images, stored_part
 from regard.data.texts import RowsError
@@ -93,7 +93,7 @@ def test_a_store_holds_what_is_read_at_once(tmp_path, colour, labels, layout, si
 
 def test_arrays_of_many_blocks(tmp_path, colour, labels, monkeypatch):
     """Also the last one, which is not full, and arrays whose first axis is the fastest."""
-    monkeypatch.setattr("regard.data.image_arrays.BLOCK_BYTES", 2 * colour[0].size)
+    monkeypatch.setattr("regard.data.image_sets.BLOCK_BYTES", 2 * colour[0].size)
     for order in (numpy.ascontiguousarray, numpy.asfortranarray):
         numpy.savez_compressed(tmp_path / "a.npz", images=order(colour), labels=labels)
         images = stored_part(stored(tmp_path / "a.npz"), "train")
@@ -121,11 +121,11 @@ def test_a_store_is_made_once(tmp_path, colour, labels, monkeypatch):
     folder = settle(write_folders(tmp_path / "a", colour, labels), monkeypatch)
     first = stored(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(image_files, "decode", None)
+        patch.setattr(image_sets, "decode", None)
         assert stored(folder).key == first.key
         os.utime(folder / "cat" / "000.png", (OLD, OLD))  # the same content
         assert stored(folder).key == first.key
-        patch.setattr(image_files, "peek", None)
+        patch.setattr(image_sets, "peek", None)
         assert stored(folder).key == first.key  # nor looked through, if nothing has changed
     keys = {first.key, stored(folder, size=3).key}
     Image.fromarray(colour[1]).save(folder / "cat" / "000.png")
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path, colour, labels, monk
     assert len(lines) == 13
     assert lines[1].startswith(f"  {folder}/dog/00-broken.jpg: cannot be read as a picture: ")
     assert lines[-2:] == ["  and 7 more", "fix them or pass --on-error skip"]
-    monkeypatch.setattr(image_files, "decode", None)  # the store is there already
+    monkeypatch.setattr(image_sets, "decode", None)  # the store is there already
     notes = skipped_images(stored(folder), "skip").notes()
     assert notes[0] == "17 pictures are left out:"
 
@@ -205,7 +205,7 @@ def test_folders_in_which_nothing_can_be_read(tmp_path, colour, labels):
 def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_decoded(tmp_path, colour, labels, monkeypatch):
     folder = write_folders(tmp_path / "a", colour, labels)
     monkeypatch.setattr(images.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_154}))
-    monkeypatch.setattr(image_files, "decode", None)
+    monkeypatch.setattr(image_sets, "decode", None)
     with pytest.raises(ImageError, match=r"expected 1,155 bytes free .* got 1,154: choose a smaller --image-size"):
         stored(folder)
 

@@ -7,8 +7,7 @@ from tokenizers import Tokenizer, models
 from regard.data import tokens
 from regard.data.labelled import StoredTexts, choose_balanced, read_labelled, store_texts, texts_in_file
 from regard.data.pairs import Pair, StoredPairs, pairs_in_files, pairs_in_memory, read_pairs, store_pairs
-from regard.data.split import PARTS, Parts, split
-from regard.data.survey import survey
+from regard.data.split import PARTS, Parts, split, survey
 from regard.data.tokens import train_tokenizer
 from tests.training.tiny import balanced_subset
 

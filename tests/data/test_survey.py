@@ -6,12 +6,11 @@ from collections import Counter
 import numpy
 import pytest
 
-from regard.data import survey as survey_module
+from regard.data import split as split_module
 from regard.data import tokens
 from regard.data.labelled import choose_balanced, read_labelled, texts_in_file
 from regard.data.pairs import Pair, pairs_in_files, pairs_in_memory
-from regard.data.split import PARTS, Parts, split
-from regard.data.survey import LEFT_OUT, survey
+from regard.data.split import LEFT_OUT, PARTS, Parts, split, survey
 from regard.data.texts import RowsError, TextError
 from tests.training.tiny import balanced_subset
 
@@ -22,7 +21,7 @@ COUNT = 211
 def blocks(monkeypatch):
     """Many small blocks instead of one."""
     monkeypatch.setattr(tokens, "BLOCK", 97)
-    monkeypatch.setattr(survey_module, "NUMBERS", 31)
+    monkeypatch.setattr(split_module, "NUMBERS", 31)
 
 
 def pairs(write, *extra, name="pairs.tsv"):
@@ -126,7 +125,7 @@ def test_a_balanced_subset_is_that_of_a_list(write, blocks, count):
 
 
 def test_more_classes_than_a_model_should_have_are_refused(write, monkeypatch):
-    monkeypatch.setattr(survey_module, "MAX_CLASSES", 3)
+    monkeypatch.setattr(split_module, "MAX_CLASSES", 3)
     path = write("texts.csv", "text,label\n" + "".join(f"text {number},{number}\n" for number in range(7)))
     with pytest.raises(TextError, match=r"texts.csv: more than 3 classes \('0', '1', '2' …\): is --label the right"):
         survey(texts_in_file(path, "text", "label"), "stop", 100)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import translations
-from regard.data.packages import FetchError
+from regard.data.fetching import FetchError
 from regard.data.pairs import Pair, read_aligned_pairs, read_pairs
 from regard.data.texts import TextError
 from regard.data.translations import (

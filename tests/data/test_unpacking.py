@@ -12,8 +12,9 @@ import tarfile
 import numpy
 import pytest
 
-from regard.data import packages, unpacking
-from regard.data.packages import FetchError, members, read_member
+from regard.data import unpacking
+from regard.data.fetching import FetchError
+from regard.data.unpacking import members, read_member
 from tests.data.archives import debian, needs_dpkg, npm, wheel
 
 FILES = {"a/one.txt": b"1" * 101, "a/two.txt": b"2" * 103, "three": bytes(range(256)) * 7}
@@ -28,9 +29,9 @@ def test_archives_give_their_files_up_to_a_size(make, suffix, tmp_path, monkeypa
     with pytest.raises(FetchError, match="expected four in it"):
         read_member(archive, "four")
     size = len(FILES["three"])
-    monkeypatch.setattr(packages, "LARGEST_FILE", size)
+    monkeypatch.setattr(unpacking, "LARGEST_FILE", size)
     assert read_member(archive, "three") == FILES["three"]
-    monkeypatch.setattr(packages, "LARGEST_FILE", size - 1)
+    monkeypatch.setattr(unpacking, "LARGEST_FILE", size - 1)
     with pytest.raises(FetchError, match="three in it is larger"):
         read_member(archive, "three")
 

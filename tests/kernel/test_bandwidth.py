@@ -10,11 +10,10 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 from regard import KernelRegressor
 from regard.attention.kernels import KERNELS
 from regard.kernel import BandwidthWarning, bandwidth
-from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, descend
+from regard.kernel.bandwidth import WITHOUT_SLOPE, Loss, Space, descend, round_widths, rule_of_thumb
 from regard.kernel.features import Features, Rows
 from regard.kernel.kernels_nd import DEVIATION
 from regard.kernel.samples import Samples, Weighing
-from regard.kernel.widths import Space, round_widths, rule_of_thumb
 from tests.kernel.test_regressor import curve, peer_warns
 
 

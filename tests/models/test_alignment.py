@@ -9,7 +9,7 @@ import torch
 import regard
 from regard.data.tokens import train_tokenizer
 from regard.data.words import spans
-from regard.models.alignment import Alignment, align, membership
+from regard.models.translator import Alignment, align, membership
 
 TEXTS = ["the cat is on the mat", "a dog sleeps", "l'homme dort sur le tapis"]
 

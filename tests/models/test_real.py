@@ -17,7 +17,7 @@ import torch
 from regard import FolderError, ResNet, Sampling, load
 from regard.attention import Cosine
 from regard.data import fetching, unpacking
-from regard.data.packages import members, read_member
+from regard.data.unpacking import members, read_member
 from regard.models.foreign import LETTERS, PHONEMES
 from tests.data import keras_graph
 from tests.models.g2p_formulas import say

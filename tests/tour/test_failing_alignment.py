@@ -8,7 +8,7 @@ import torch
 from regard.data.pairs import read_pairs
 from regard.data.split import part
 from regard.data.words import split
-from regard.models.alignment import Alignment
+from regard.models.translator import Alignment
 from regard.tour.section import Outcome, Text, verdict
 from regard.tour.sections import claim_18_every_step_has_its_own_context as claim_18
 

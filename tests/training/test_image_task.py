@@ -12,10 +12,10 @@ import regard
 from regard.data.split import balanced_rows, split
 from regard.data.texts import RowsError
 from regard.training import tasks
-from regard.training.evaluate import evaluate
 from regard.training.metrics import class_metrics, class_outcome
 from regard.training.options import resolve
 from regard.training.processes import World
+from regard.training.run import evaluate
 from regard.training.task import TaskError
 from regard.training.tasks import images
 from regard.training.tasks.examples import check_trained, class_notes, counted_classes

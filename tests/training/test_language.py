@@ -13,9 +13,9 @@ import torch
 import regard
 from regard.data.batches import Batches
 from regard.training import tasks
-from regard.training.evaluate import evaluate
 from regard.training.options import resolve
 from regard.training.processes import World
+from regard.training.run import evaluate
 from regard.training.task import IGNORE_INDEX, TaskError
 from regard.training.tasks import language
 from tests.training import tiny
@@ -210,7 +210,7 @@ PEAK = """
 import sys
 from regard.data import tokens
 from regard.training import tasks
-from regard.training.evaluate import evaluate
+from regard.training.run import evaluate
 from regard.training.options import resolve
 tokens.SAMPLE = 300_000
 given = dict(data=sys.argv[1], size=12, layers=1, heads=3, context=17, vocab_size=400, batch=170)

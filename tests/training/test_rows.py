@@ -21,12 +21,12 @@ from regard.data.split import split
 from regard.data.tables import TableError
 from regard.data.texts import RowsError
 from regard.models.texts import encode, padded
-from regard.training.evaluate import evaluate
 from regard.training.folder import RunError, read_options
 from regard.training.metrics import bleu, translation_metrics
 from regard.training.options import resolve
 from regard.training.processes import World
 from regard.training.report import shorten
+from regard.training.run import evaluate
 from regard.training.task import IGNORE_INDEX, TaskError
 from regard.training.tasks import prepare, translate
 from regard.training.tasks.translate import translate_all

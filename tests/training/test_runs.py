@@ -13,11 +13,11 @@ import regard
 from regard.data.batches import Batches, Position
 from regard.models.translator import Translator
 from regard.training import loop, options
-from regard.training.evaluate import evaluate
 from regard.training.folder import read_log, read_options
 from regard.training.loop import Diverged, step_data
 from regard.training.options import resolve
 from regard.training.report import head_widths
+from regard.training.run import evaluate
 from regard.training.schedule import Average
 from regard.training.tasks import prepare
 from tests.training import tiny

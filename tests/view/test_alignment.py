@@ -5,7 +5,7 @@ import pytest
 import regard
 from regard.data.grammar import corpus
 from regard.data.tokens import train_tokenizer
-from regard.models.alignment import align, align_heads
+from regard.models.translator import align, align_heads
 from regard.view.attention import AlignmentDisplay
 
 PAIRS = corpus("fr", 200).test[:7]

@@ -231,6 +231,27 @@ def test_weights_that_average_twice_are_one_map_and_edited_twice():
         torch.testing.assert_close(run(model, lambda edit: edit.ablate(heads=1)), expected)
 
 
+class Shuffled(Written):
+    """Keys in another order, so that their positions are not known."""
+
+    def forward(self, rows):
+        query, key, value = (part.transpose(1, 2) for part in self.linear(rows).unflatten(-1, (3, HEADS, -1)).unbind(2))
+        order = torch.arange(N).flip(0)
+        mixed = (query @ key[:, :, order].mT).softmax(-1) @ value[:, :, order]
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.filterwarnings("ignore::regard.view.capture.CaptureWarning")
+def test_a_layer_has_the_number_that_a_capture_gives_it_also_after_one_that_was_reported():
+    model = nn.Sequential(Shuffled(), Written())
+    with torch.no_grad():
+        with regard.capture(model) as seen:
+            plain = model(rows())
+        (layer,) = seen
+        assert (layer.name, layer.layer, len(seen.unrecognised)) == ("1", 1, 1)
+        assert not torch.allclose(run(model, lambda edit: edit.ablate(layers=1, heads=1)), plain)
+
+
 def test_cutting_may_renormalize():
     model = MODELS["fused"]()
     with torch.no_grad(), regard.capture(model) as seen, regard.intervene(model) as edit:

@@ -85,6 +85,23 @@ def insert(values: Array, order: Array) -> None:
         values[place], order[place] = value, index
 
 
+@compiled()
+def sort_by_group(groups: Array, starts: Array, order: Array) -> None:
+    """order: what is in each group, in the order given; of group g it is order[starts[g] : starts[g + 1]]."""
+    for g in range(len(starts)):
+        starts[g] = 0
+    for i in range(len(groups)):
+        starts[groups[i] + 1] += 1
+    for g in range(1, len(starts)):
+        starts[g] += starts[g - 1]
+    for i in range(len(groups)):
+        order[starts[groups[i]]] = i
+        starts[groups[i]] += 1
+    for g in range(len(starts) - 1, 0, -1):  # each start has become the next one's
+        starts[g] = starts[g - 1]
+    starts[0] = 0
+
+
 # ------------------------------------------------------------------------------------------------------ sorted numbers
 
 

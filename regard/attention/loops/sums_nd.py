@@ -9,19 +9,22 @@ Names and shapes are those of tasks_nd.py.
 import numpy
 
 from regard.attention.loops import Array, compiled
-from regard.attention.loops.blocks_nd import (
-    add_averages,
-    add_rows,
-    add_single,
+from regard.attention.loops.weights_nd import (
+    add_powers_of_two,
+    add_single_powers_of_two,
     basis_of,
     dot,
     exponents_in,
     gather,
     multiply,
+    multiply_and_sum,
+    multiply_compact,
+    multiply_slope,
     omit,
+    squares_of,
+    two_dots,
     weigh,
 )
-from regard.attention.loops.weights_nd import multiply_compact, multiply_slope, squares_of
 from regard.attention.tasks_nd import (
     AVERAGES,
     COMPACT,
@@ -195,6 +198,67 @@ def nearest_weights(
                 if factors[0, j] > 0.0 and block.weights[j] > 0.0:
                     best = min(best, -exponents[j] * numpy.log(2.0) - numpy.log(factors[0, j]))
         nearest[i] = best
+
+
+# --------------------------------------------------------------- for those queries of a tile for which a block matters
+
+
+@compiled("contract")
+def add_averages(kernel: Kernel, block: Block, queries: Queries, chosen: Array, room: Array, sums: Array) -> None:
+    """Add to sums (n, 1, 2), for a Gaussian or Laplace."""
+    weights, values, points, count, exponents = block.weights, block.values[1], block.points, block.size, room[1]
+    for i in chosen:
+        query, nearest, inverse = queries.points[i], queries.nearest[i], queries.inverses[i]
+        exponents_in(kernel, points, query, inverse, nearest, count, room[0], exponents)
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
+        total, other = add_powers_of_two(exponents, count, weights, values)
+        sums[i, 0, 0] += total
+        sums[i, 0, 1] += other
+
+
+@compiled("contract")
+def add_single(kernel: Kernel, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
+    """The same in float32, for a Gaussian."""
+    log2_e, count, weights, values = 1.0 / numpy.log(2.0), block.size, block.single_columns[0], block.single_columns[1]
+    points, first, last, exponents = block.single_points, kernel.starts[0], kernel.starts[-1], work.single
+    for i in chosen:
+        offset = numpy.float32(queries.nearest[i] * log2_e)
+        factor = numpy.float32(-kernel.rate * log2_e * queries.inverses[i] ** 2)
+        squares_of(points, queries.single[i], first, last, offset, factor, count, exponents)
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], -numpy.inf, exponents)
+        total, other = add_single_powers_of_two(exponents, count, weights, values)
+        sums[i, 0, 0] += total
+        sums[i, 0, 1] += other
+
+
+@compiled("contract")
+def add_rows(task: Task, block: Block, queries: Queries, chosen: Array, work: Work, sums: Array) -> None:
+    """Add to sums (n, rows, c)."""
+    kernel, monomials = task.kernel, task.monomials
+    rows, weights, basis, values = work.rows, work.rows[0], work.basis, block.values
+    points, count, parents, features = block.points, block.size, monomials.parents, monomials.features
+    for i in chosen:
+        query, inverse = queries.points[i], queries.inverses[i]
+        weigh(kernel, points, query, inverse, queries.nearest[i], count, work.room, weights)
+        omit(block, queries.left_out[i, 0], queries.left_out[i, 1], 0.0, weights)
+        if len(parents) > 1:
+            basis_of(monomials.coordinates, points, query, queries.basis[i], count, basis)
+        for r in range(monomials.stored):
+            factor = basis[features[r]] if r > 0 else block.weights
+            sums[i, r, 0] += multiply_and_sum(rows[parents[r]], factor, count, rows[r])
+            for c in range(1, len(values) if r < monomials.value_rows else 1):
+                sums[i, r, c] += dot(rows[r], values[c], count)
+        r = monomials.stored
+        while r < len(parents):
+            row = rows[parents[r]]
+            if r + 1 < len(parents) and parents[r + 1] == parents[r]:
+                total, other = two_dots(row, basis[features[r]], basis[features[r + 1]], count)
+                sums[i, r, 0] += total
+                sums[i, r + 1, 0] += other
+                r += 2
+            else:
+                sums[i, r, 0] += dot(row, basis[features[r]], count)
+                r += 1
 
 
 # ------------------------------------------------------------------------------------ derivatives by logs of the widths

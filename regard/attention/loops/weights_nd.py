@@ -1,4 +1,4 @@
-"""Kernel weights of a block of samples for one query: squares, exponents, powers of two, polynomials.
+"""A block of samples for one query: squares, exponents, powers of two, polynomials, kernel weights, and their sums.
 
 Everything is written so that the loops over the samples of a block are vectorised: over rows that start at index 0, in
 passes over arrays that stay in the nearest cache. exp is a power of two: a short polynomial, whose exponent bits are
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from numpy.polynomial import Chebyshev, Polynomial
 
 from regard.attention.loops import Array, compiled
-from regard.attention.tasks_nd import Kernel
+from regard.attention.tasks_nd import COMPACT, GAUSSIAN, Block, Kernel, Tables
 
 # -------------------------------------------------------------------------------------------------------- powers of two
 
@@ -53,6 +53,8 @@ MAGIC, SINGLE_MAGIC = 1.5 * 2.0**52, numpy.float32(1.5 * 2.0**23)
 LOWEST, SINGLE_LOWEST = -1020.0, numpy.float32(-125)
 HIGHEST = 64.0  # relative to the nearest sample exponents are hardly positive, but for rounding
 SHIFT = numpy.int32(23)
+FEW = 16  # samples that are left out one by one
+SMALL = 1e-150  # a table's factor below it is 0: its square is still a normal number
 
 
 @compiled("contract")
@@ -231,3 +233,117 @@ def compact_weights(
         first, last = kernel.starts[a], kernel.starts[a + 1] if kernel.product else kernel.starts[-1]
         squares_of(points, query, first, last, 0.0, inverse * inverse, count, squares)
         multiply_compact(kernel, squares, count, margins, roots, out)
+
+
+# ----------------------------------------------------------------------------------------------------- blocks and sums
+
+
+@compiled()
+def gather(tables: Tables, codes: Array, block_codes: Array, count: int, with_slopes: bool, factors: Array) -> None:
+    """factors[0] = Π_k T_k, factors[1 + k] = slope_k Π_{l≠k} T_l, for the codes of a tile."""
+    for j in range(count):
+        factor = 1.0
+        for k in range(len(codes)):
+            factor *= tables.factors[k, codes[k], block_codes[k, j]]
+        factor = factor if factor > SMALL else 0.0
+        factors[0, j] = factor * factor if tables.squared else factor
+    if with_slopes:
+        for k in range(len(codes)):
+            for j in range(count):
+                slope = tables.slopes[k, codes[k], block_codes[k, j]]
+                for other in range(len(codes)):
+                    if other != k:
+                        slope *= tables.factors[other, codes[other], block_codes[other, j]]
+                factors[1 + k, j] = slope
+
+
+@compiled(inline=True)
+def omit(block: Block, low: int, high: int, value: float, out: Array) -> None:
+    """out = value for the samples with an index from low up to high."""
+    if high - low <= FEW:
+        for index in range(low, high):
+            position = block.ranks[index] - block.begin
+            if 0 <= position < block.size:
+                out[position] = value
+    else:
+        for j in range(block.size):
+            if low <= block.indices[j] < high:
+                out[j] = value
+
+
+@compiled("contract")
+def exponents_in(
+    kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, out: Array
+) -> None:
+    """out = log2 of weights relative to that of the nearest, for a Gaussian or Laplace."""
+    rate, offset = kernel.rate / numpy.log(2.0), nearest / numpy.log(2.0)
+    if kernel.kind == GAUSSIAN:
+        squares_of(points, query, kernel.starts[0], kernel.starts[-1], offset, -rate * inverse * inverse, count, out)
+    else:
+        laplace_exponents(kernel.product, kernel.starts, points, query, offset, inverse, rate, count, room, out)
+    if offset > HIGHEST:  # then a sample that is near has the factor 0
+        for j in range(count):
+            out[j] = min(out[j], HIGHEST)
+
+
+@compiled("contract")
+def weigh(
+    kernel: Kernel, points: Array, query: Array, inverse: float, nearest: float, count: int, room: Array, weights: Array
+) -> None:
+    """weights = K. Room: (3, BLOCK)."""
+    if kernel.kind == COMPACT:
+        compact_weights(kernel, points, query, inverse, count, room, weights)
+    else:
+        exponents_in(kernel, points, query, inverse, nearest, count, room[0], room[1])
+        powers_of_two(room[1], count, weights)
+
+
+@compiled("contract")
+def basis_of(coordinates: Array, points: Array, query: Array, factors: Array, count: int, basis: Array) -> None:
+    """basis[a] = v_a."""
+    for a in range(len(coordinates)):
+        first, second = coordinates[a, 0], coordinates[a, 1]
+        x, t, factor, out = points[first], query[first], factors[a, 0], basis[a]
+        for j in range(count):
+            out[j] = (x[j] - t) * factor
+        if second >= 0:
+            x, t, factor = points[second], query[second], factors[a, 1]
+            for j in range(count):
+                out[j] += (x[j] - t) * factor
+
+
+@compiled("contract")
+def multiply(one: Array, other: Array, count: int, out: Array) -> None:
+    """out = one · other."""
+    for j in range(count):
+        out[j] = one[j] * other[j]
+
+
+@compiled("contract", "reassoc", inline=True)
+def multiply_and_sum(one: Array, other: Array, count: int, out: Array) -> float:
+    """out = one · other, and its sum."""
+    total = 0.0
+    for j in range(count):
+        product = one[j] * other[j]
+        out[j] = product
+        total += product
+    return total
+
+
+@compiled("contract", "reassoc", inline=True)
+def dot(one: Array, other: Array, count: int) -> float:
+    """Σ one · other."""
+    total = 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+    return total
+
+
+@compiled("contract", "reassoc", inline=True)
+def two_dots(one: Array, other: Array, third: Array, count: int) -> tuple[float, float]:
+    """Σ one · other and Σ one · third."""
+    total, second = 0.0, 0.0
+    for j in range(count):
+        total += one[j] * other[j]
+        second += one[j] * third[j]
+    return total, second

@@ -11,15 +11,22 @@ from typing import TypeVar
 
 
 @dataclass(frozen=True, eq=False)
-class Noun:
-    """A noun, singular and plural; an aspirated h keeps the article whole: le hibou, but l'homme."""
+class Expression:
+    """A word in each language; one that needs nothing more is a numeral, or a time, which Chinese says after the
+    subject."""
 
     english: str
+    french: str
+    chinese: str
+
+
+@dataclass(frozen=True, eq=False)
+class Noun(Expression):
+    """A noun, singular and plural; an aspirated h keeps the article whole: le hibou, but l'homme."""
+
     english_plural: str
     gender: str  # m or f
-    french: str
     french_plural: str
-    chinese: str
     measure: str  # the word that Chinese counts it with
     kinds: str
     aspirated: bool = False
@@ -27,13 +34,11 @@ class Noun:
 
 
 @dataclass(frozen=True, eq=False)
-class Adjective:
-    """An adjective; French has a fifth form where the masculine changes before a vowel."""
+class Adjective(Expression):
+    """An adjective. In French petit petite petits petites, and a fifth form where the masculine changes before a vowel;
+    in Chinese with 的 where it needs one before a noun."""
 
-    english: str
-    french: str  # petit petite petits petites
     before: bool  # in French it stands before the noun
-    chinese: str  # with 的 where it needs one before a noun
     kinds: str
     living: str = ""  # Chinese for people and animals, where it differs
     colour: bool = False
@@ -41,14 +46,11 @@ class Adjective:
 
 
 @dataclass(frozen=True, eq=False)
-class Verb:
+class Verb(Expression):
     """A verb in the present. A state lasts, an event is over at once, an action is neither."""
 
-    english: str
     english_third: str
-    french: str
     french_plural: str
-    chinese: str
     negation: str  # Chinese 不 or 没
     sort: str  # action, state or event
     subjects: str  # kinds
@@ -59,35 +61,23 @@ class Verb:
 
 
 @dataclass(frozen=True, eq=False)
-class Preposition:
+class Preposition(Expression):
     """Where something is. French may end in de, which contracts; Chinese puts its word after the noun."""
 
-    english: str
-    french: str
-    chinese: str
     kinds: str
     of_places: bool = False  # a house can be near a lake, but not in a box
 
 
 @dataclass(frozen=True, eq=False)
-class Determiner:
-    """An article, a demonstrative or a possessive; Chinese has its word only where it counts or points."""
+class Determiner(Expression):
+    """An article, a demonstrative or a possessive; Chinese has its word only where it counts or points.
 
-    english: str
-    french: str  # masculine, feminine, plural; before a vowel masculine, feminine
-    chinese: str
+    In French masculine, feminine, plural; before a vowel masculine, feminine.
+    """
+
     english_plural: str = ""
     definite: bool = True
     owner: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """What has one form in each language: a numeral, or a time, which Chinese says after the subject."""
-
-    english: str
-    french: str
-    chinese: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +110,9 @@ def _read(name: str, kind: type[Word]) -> tuple[Word, ...]:
     lines = next(section for section in SECTIONS if section.startswith(f"{name}]")).splitlines()[1:]
     names, *rows = ([cell.strip() for cell in line.split("|")] for line in lines if line)
     booleans = {field.name for field in fields(kind) if field.type == "bool"}  # type: ignore[arg-type]
+    cells = ({name: cell for name, cell in zip(names, row, strict=True) if cell} for row in rows)
     return tuple(
-        kind(
-            **{name: cell == "yes" if name in booleans else cell for name, cell in zip(names, row, strict=True) if cell}
-        )
-        for row in rows
+        kind(**{name: cell == "yes" if name in booleans else cell for name, cell in row.items()}) for row in cells
     )
 
 

@@ -38,7 +38,11 @@ class Architecture:
     prefix: str
     entries: Mapping[str, str]
     tensors: Mapping[str, str]
+    kinds: Sequence[str] = ()
     activation: str | None = None
+    activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS)
+    heads: Mapping[str, str] = field(default_factory=dict)
+    classes: str | None = None
     dropouts: Sequence[str] = ()
     optional: Sequence[str] = ()
     missing: Config = field(default_factory=dict)
@@ -63,6 +67,10 @@ class Architecture:
         for name, value in {**self.supported, **self.constant}.items():
             if config.get(name, value) != value:
                 raise UnsupportedError(f"{name} {config[name]!r} is not supported, only {value!r}")
+        for kind in (config.get("architectures") or ()) if self.kinds else ():
+            if kind.startswith(self.family) and kind.removeprefix(self.family) not in self.kinds:
+                known = ", ".join(self.kinds)
+                raise UnsupportedError(f"architecture {kind!r} is not supported, only {self.family} with {known}")
         arguments: dict[str, Any] = {**dict.fromkeys(self.unset), **self.fixed}
         for ours, entry in self.entries.items():
             left_out = entry not in config and (entry in self.optional or entry in self.missing)
@@ -70,11 +78,14 @@ class Architecture:
         if self.first_position:
             arguments["max_positions"] -= self.first_position
         if self.activation is not None:
-            activation = config[self.activation]
-            if activation not in ACTIVATIONS:
-                names = ", ".join(ACTIVATIONS)
+            activation = (config if self.activation in config else self.missing)[self.activation]
+            if activation not in self.activations:
+                names = ", ".join(self.activations)
                 raise UnsupportedError(f"{self.activation} {activation!r} is not supported, only {names}")
-            arguments["activation"] = ACTIVATIONS[activation]
+            arguments["activation"] = self.activations[activation]
+        arguments |= {head: tensor in shapes for head, tensor in self.heads.items()}
+        if self.classes is not None:
+            arguments |= self._import_classes(config, shapes.get(self.classes, (0,))[0])
         arguments |= self.read(config, shapes)
         return arguments | _read_marks(arguments)
 
@@ -88,11 +99,35 @@ class Architecture:
         config: dict[str, Any] = {"architectures": [self.kind], **self.constant}
         config |= {entry: arguments[ours] for ours, entry in self.entries.items()}
         if self.activation is not None:
-            names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]
+            names = [theirs for theirs, ours in self.activations.items() if ours == arguments["activation"]]
             if not names:
-                raise FolderError(f"activation {arguments['activation']!r}")
+                raise FolderError(f"activation={arguments['activation']!r}")
             config[self.activation] = names[0]
+        if self.kinds:
+            head = "ForMaskedLM" if arguments["mlm_head"] else "ForSequenceClassification"
+            has_head = arguments["mlm_head"] or arguments["classes"]
+            config["architectures"] = [self.family + head if has_head else self.kind]
+        if self.classes is not None:
+            count = arguments["classes"] or 2  # as many as a config has that says nothing
+            labels = list(arguments["labels"]) or _numbered(count)
+            config["id2label"] = dict(zip(map(str, range(count)), labels, strict=True))
         return config | dict.fromkeys(self.dropouts, arguments.get("dropout")) | rest
+
+    @property
+    def family(self) -> str:
+        """How the names of its classes begin, whatever their heads."""
+        return self.kind.removesuffix("Model")
+
+    def _import_classes(self, config: Config, classes: int) -> dict[str, Any]:
+        """How many classes there are, and their names; none where a config has only the default ones."""
+        if not classes and not self.kinds:
+            raise FolderError(f"the files hold no classifier; expected those of a {self.kind}")
+        by_id = config.get("id2label")
+        if not isinstance(by_id, dict) or len(by_id) != classes:
+            return {"classes": classes, "labels": []}
+        names = [by_id.get(str(number), by_id.get(number)) for number in range(classes)]
+        different = all(isinstance(name, str) for name in names) and len(set(names)) == classes
+        return {"classes": classes, "labels": names if different and names != _numbered(classes) else []}
 
     def tensor_rules(self, model: Model) -> dict[str, Rule]:
         """Where each tensor of ours is in their files."""
@@ -118,10 +153,6 @@ class Architecture:
                 offset=self.norm_offset if "norm" in name else 0.0,
             )
         return rules
-
-    def is_ignored(self, name: str) -> bool:
-        """Whether a tensor of theirs holds nothing new."""
-        return re.fullmatch(self.ignored, name) is not None
 
 
 def read_tables() -> dict[str, dict[str, Any]]:
@@ -186,22 +217,6 @@ def check_exportable(arguments: Config, **exportable: Any) -> None:
     for name, value in exportable.items():
         if arguments[name] not in (value if isinstance(value, tuple) else (value,)):
             raise FolderError(f"{name}={arguments[name]!r}")
-
-
-def import_classes(config: Config, shapes: Shapes, classifier: str = "classifier.weight") -> dict[str, Any]:
-    """How many classes the tensor `classifier` has, and their names; none where a config has only the default ones."""
-    classes = shapes[classifier][0] if classifier in shapes else 0
-    by_id = config.get("id2label")
-    if not isinstance(by_id, dict) or len(by_id) != classes:
-        return {"classes": classes, "labels": []}
-    names = [by_id.get(str(number), by_id.get(number)) for number in range(classes)]
-    different = all(isinstance(name, str) for name in names) and len(set(names)) == classes
-    return {"classes": classes, "labels": names if different and names != _numbered(classes) else []}
-
-
-def export_labels(labels: list[str], classes: int) -> dict[str, str]:
-    """The way back: a config names all classes."""
-    return dict(zip(map(str, range(classes)), list(labels) or _numbered(classes), strict=True))
 
 
 def _numbered(classes: int) -> list[str]:

@@ -7,65 +7,37 @@ from typing import Any
 
 from regard.arguments import check_sizes
 from regard.models.classifier import check_image_size, check_normalization
-from regard.models.huggingface.architecture import Config, Shapes, check_exportable, export_labels, import_classes
+from regard.models.huggingface.architecture import Config, Shapes, check_exportable
 from regard.models.tensors import FolderError, UnsupportedError, read_json
-
-
-def _check_heads(config: Config, family: str, *more: str) -> None:
-    """UnsupportedError for a class of this family with another head."""
-    heads = ("Model", "ForMaskedLM", *more, "ForSequenceClassification")
-    for kind in config.get("architectures") or []:
-        if kind.startswith(family) and kind.removeprefix(family) not in heads:
-            raise UnsupportedError(f"architecture {kind!r} is not supported, only {family} with {', '.join(heads)}")
-
-
-def _write_heads(family: str, arguments: Config) -> dict[str, Any]:
-    classes = arguments["classes"]
-    if classes:
-        check_exportable(arguments, mlm_head=False)
-    head = "ForMaskedLM" if arguments["mlm_head"] else "ForSequenceClassification" if classes else "Model"
-    return {"architectures": [family + head], "id2label": export_labels(arguments["labels"], classes or 2)}
-
-
-def _read_bert(config: Config, shapes: Shapes) -> dict[str, Any]:
-    _check_heads(config, "Bert", "ForPreTraining")
-    heads = {"mlm_head": "cls.predictions.bias" in shapes, "pooler": "pooler.dense.weight" in shapes}
-    return heads | import_classes(config, shapes)
 
 
 def _write_bert(arguments: Config) -> dict[str, Any]:
     if not arguments["token_types"]:
         raise FolderError("token_types=0 (make the Encoder with token_types=1 or 2)")
     if arguments["classes"]:
-        check_exportable(arguments, pooler=True, pooler_activation="tanh")
-    return _write_heads("Bert", arguments)
+        check_exportable(arguments, pooler=True, pooler_activation="tanh", mlm_head=False)
+    return {}
 
 
 def _read_roberta(config: Config, shapes: Shapes) -> dict[str, Any]:
-    _check_heads(config, "Roberta")
-    mlm_head = "lm_head.bias" in shapes
-    if mlm_head and config["hidden_act"] != "gelu":
+    if "lm_head.bias" in shapes and config["hidden_act"] != "gelu":
         raise UnsupportedError(f"hidden_act {config['hidden_act']!r} is not supported with a head for masked tokens")
-    classes = import_classes(config, shapes, "classifier.out_proj.weight")
-    return {**classes, "mlm_head": mlm_head, "pooler": bool(classes["classes"]) or "pooler.dense.weight" in shapes}
+    return {"pooler": "classifier.out_proj.weight" in shapes or "pooler.dense.weight" in shapes}
+
+
+def _roberta_tensors(arguments: Config) -> dict[str, str]:
+    return {"pooler": "classifier.dense"} if arguments["classes"] else {}
 
 
 def _read_distilbert(config: Config, shapes: Shapes) -> dict[str, Any]:
-    _check_heads(config, "DistilBert")
-    classes = import_classes(config, shapes)
-    heads = {"mlm_head": "vocab_projector.bias" in shapes, "pooler": bool(classes["classes"])}
-    return {**classes, **heads, "pooler_activation": "relu"}
+    return {"pooler": "classifier.weight" in shapes, "pooler_activation": "relu"}
 
 
 def _write_distilbert(arguments: Config) -> dict[str, Any]:
     check_exportable(arguments, pooler=bool(arguments["classes"]))
     if arguments["classes"]:
-        check_exportable(arguments, pooler_activation="relu")
-    return _write_heads("DistilBert", arguments)
-
-
-def _roberta_tensors(arguments: Config) -> dict[str, str]:
-    return {"pooler": "classifier.dense"} if arguments["classes"] else {}
+        check_exportable(arguments, pooler_activation="relu", mlm_head=False)
+    return {}
 
 
 # ------------------------------------------------------------------------------------ what sentence-transformers adds
@@ -101,33 +73,15 @@ def sentence_files(arguments: Config) -> dict[str, Any]:
     """The way back: files and their contents."""
     modes = {f"pooling_mode_{theirs}": ours == arguments["pooling"] for theirs, ours in POOLINGS.items()}
     steps = enumerate(STEPS if arguments["normalized"] else STEPS[:2])
-    paths = [(str(number), f"{number}_{step}" if number else "", step) for number, step in steps]
+    types = [(number, f"{number}_{step}", f"sentence_transformers.models.{step}") for number, step in steps]
     return {
         POOLING: {"word_embedding_dimension": arguments["size"], **modes},
-        MODULES: [
-            {"idx": int(name), "name": name, "path": path, "type": f"sentence_transformers.models.{step}"}
-            for name, path, step in paths
-        ],
+        MODULES: [{"idx": n, "name": str(n), "path": path if n else "", "type": kind} for n, path, kind in types],
         TEXTS: {"max_seq_length": arguments["max_length"] or arguments["max_positions"], "do_lower_case": False},
     }
 
 
 # ------------------------------------------------------------------------------------------------------------- pictures
-
-
-def _import_classes(config: Config, shapes: Shapes, kind: str, classifier: str) -> dict[str, Any]:
-    if classifier not in shapes:
-        raise FolderError(f"the files hold no classifier; expected those of a {kind}")
-    return import_classes(config, shapes, classifier)
-
-
-def _export_classes(arguments: Config) -> dict[str, Any]:
-    return {"id2label": export_labels(arguments["labels"], arguments["classes"])}
-
-
-def _read_vit(config: Config, shapes: Shapes) -> dict[str, Any]:
-    return _import_classes(config, shapes, "ViTForImageClassification", "classifier.weight")
-
 
 EXPANSIONS = {"basic": 1, "bottleneck": 4}  # how much deeper a block's output is than its first convolution
 
@@ -137,7 +91,6 @@ def _hidden_sizes(width: int, stages: int, kind: str) -> list[int]:
 
 
 def _read_resnet(config: Config, shapes: Shapes) -> dict[str, Any]:
-    classes = _import_classes(config, shapes, "ResNetForImageClassification", "classifier.1.weight")
     kind, depths = config["layer_type"], config["depths"]
     if kind not in EXPANSIONS:
         raise UnsupportedError(f"layer_type {kind!r} is not supported, only {', '.join(EXPANSIONS)}")
@@ -147,13 +100,12 @@ def _read_resnet(config: Config, shapes: Shapes) -> dict[str, Any]:
         raise UnsupportedError(f"hidden_sizes {config['hidden_sizes']} is not supported, only {sizes}")
     bottleneck = kind == "bottleneck"
     stride_first = bottleneck and config.get("downsample_in_bottleneck", False)
-    return {**classes, "bottleneck": bottleneck, "stride_first": stride_first}
+    return {"bottleneck": bottleneck, "stride_first": stride_first}
 
 
 def _write_resnet(arguments: Config) -> dict[str, Any]:
     kind = "bottleneck" if arguments["bottleneck"] else "basic"
     return {
-        **_export_classes(arguments),
         "layer_type": kind,
         "hidden_sizes": _hidden_sizes(arguments["width"], len(arguments["depths"]), kind),
         "downsample_in_bottleneck": arguments["stride_first"],
@@ -167,10 +119,9 @@ def _place(arguments: Config, number: int) -> str:
 
 
 FUNCTIONS: dict[str, dict[str, Any]] = {
-    "bert": {"read": _read_bert, "write": _write_bert},
+    "bert": {"write": _write_bert},
     "roberta": {"read": _read_roberta, "write": None, "more_tensors": _roberta_tensors},
     "distilbert": {"read": _read_distilbert, "write": _write_distilbert},
-    "vit": {"read": _read_vit, "write": _export_classes},
     "resnet": {"read": _read_resnet, "write": _write_resnet, "place": _place},
 }
 
@@ -212,15 +163,15 @@ def _read_image_size(config: Config) -> list[int] | None:
 def image_file(arguments: Config) -> dict[str, Any]:
     """The way back."""
     size, channels = arguments["image_size"], arguments["channels"]
-    height, width = (None, None) if size is None else check_image_size(size)
-    numbers = {name: list(arguments[name]) * (channels // len(arguments[name])) for name in ("mean", "deviation")}
+    sides = {} if size is None else {"size": dict(zip(("height", "width"), check_image_size(size), strict=True))}
+    mean, deviation = (list(arguments[name]) * (channels // len(arguments[name])) for name in ("mean", "deviation"))
     return {
         "image_processor_type": "ViTImageProcessor",  # it does no more than this
         "do_resize": size is not None,
-        **({} if size is None else {"size": {"height": height, "width": width}}),
+        **sides,
         "do_rescale": True,
         "rescale_factor": RESCALED,
         "do_normalize": True,
-        "image_mean": numbers["mean"],
-        "image_std": numbers["deviation"],
+        "image_mean": mean,
+        "image_std": deviation,
     }

@@ -143,12 +143,7 @@ def _write_gemma3(arguments: Config) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------ Marian and T5
 
-ACTIVATIONS = {"relu": "relu", "gated-gelu": "geglu_tanh", "gated-silu": "swiglu"}
 POSITIONS = 1 << 20  # relative ones have no end
-
-
-def _read_marian(config: Config, shapes: Shapes) -> dict[str, Any]:
-    return {"forbidden": [config["pad_token_id"]]}
 
 
 def _write_marian(arguments: Config) -> dict[str, Any]:
@@ -163,14 +158,10 @@ def _write_marian(arguments: Config) -> dict[str, Any]:
 
 
 def _read_t5(config: Config, shapes: Shapes) -> dict[str, Any]:
-    activation = config.get("feed_forward_proj", "relu")
-    if activation not in ACTIVATIONS:
-        raise UnsupportedError(f"feed_forward_proj {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
     # Those of the first version have one embedding for all, and say nothing; later ones have an output layer.
     scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
     return {
         "max_positions": POSITIONS,
-        "activation": ACTIVATIONS[activation],
         "tie_embeddings": scaled or "lm_head.weight" not in shapes,
         "scale_output": scaled,
         "bos": config.get("decoder_start_token_id", config.get("pad_token_id", 0)),
@@ -179,11 +170,7 @@ def _read_t5(config: Config, shapes: Shapes) -> dict[str, Any]:
 
 def _write_t5(arguments: Config) -> dict[str, Any]:
     check_exportable(arguments, forbidden=[], scale_output=(False, arguments["tie_embeddings"]))
-    names = [theirs for theirs, ours in ACTIVATIONS.items() if ours == arguments["activation"]]
-    if not names:
-        raise FolderError(f"activation={arguments['activation']!r}")
     return {
-        "feed_forward_proj": names[0],
         "tie_word_embeddings": arguments["tie_embeddings"],
         "scale_decoder_outputs": arguments["scale_output"],
         "decoder_start_token_id": arguments["bos"],
@@ -208,6 +195,6 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     "qwen3": {"read": _read_qwen, "write": _write_qwen},
     "gemma2": {"read": _read_gemma2, "write": _write_gemma2},
     "gemma3_text": {"read": _read_gemma3, "write": _write_gemma3},
-    "marian": {"read": _read_marian, "write": _write_marian},
+    "marian": {"write": _write_marian},
     "t5": {"read": _read_t5, "write": _write_t5, "more_tensors": _t5_tensors},
 }

@@ -4,8 +4,8 @@ import torch
 
 import regard
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Dots, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
+from regard.view.chart import Chart, Dots, Line
 
 say = Content(__file__)
 
@@ -35,12 +35,10 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The samples and the line."""
-    marks: list[Mark] = [
-        Dots(cell.x_i, cell.y_i, say("50 noisy samples"), "samples"),
-        Line(cell.x, 2 * torch.sin(cell.x) + cell.x**0.8, say("truth"), "truth"),
-        Line(cell.x, cell.line, say("average of all y"), "pooled"),
-    ]
-    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], say("cell"))
+    samples = Dots(cell.x_i, cell.y_i, say("50 noisy samples"), "samples")
+    truth = Line(cell.x, 2 * torch.sin(cell.x) + cell.x**0.8, say("truth"), "truth")
+    average = Line(cell.x, cell.line, say("average of all y"), "pooled")
+    return single(say("cell"), samples, truth, average, x="x", y="y", x_limits=(-0.08, 5.08))
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

@@ -4,15 +4,13 @@ import torch
 
 import regard
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Band, Chart, Dots, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single, with_spread
+from regard.view.chart import Band, Chart, Dots, Line
 
 say = Content(__file__)
 
-SEEDS = 20
 
-
-def measure(width: float = 1.0, noise: float = 0.5, seeds: int = SEEDS) -> Measured:
+def measure(width: float = 1.0, noise: float = 0.5, seeds: int = 20) -> Measured:
     """The Gaussian against average pooling, on the same samples, with a noise of its own in every seed."""
     truth = curve.truth(curve.GRID)
     gaussian = regard.Kernel("gaussian", width)
@@ -22,22 +20,17 @@ def measure(width: float = 1.0, noise: float = 0.5, seeds: int = SEEDS) -> Measu
     errors, average_errors = ((lines - truth).square().mean((1, 2)) for lines in (curves, averages))
     correlations = torch.stack([torch.corrcoef(torch.cat([fitted, truth], 1).T)[0, 1] for fitted in curves])
     numbers = Numbers(
-        correlation=correlations.mean(),
-        correlation_spread=correlations.std(),
-        error=errors.mean(),
-        error_spread=errors.std(),
+        **with_spread(correlation=correlations, error=errors),
         average_error=average_errors.mean(),
         average_spread=average_errors.std(),
         wins=(errors < average_errors).sum(),
         seeds=seeds,
     )
     low, high = curves[..., 0].quantile(torch.tensor([0.1, 0.9]).double(), 0)
-    marks: list[Mark] = [
-        Band(curve.GRID, low, high, say("weighted by distance, 80 % of the seeds"), "attention"),
-        Line(curve.GRID, truth, say("truth"), "truth"),
-        Line(curve.GRID, averages.mean().expand(101), say("average of all y"), "pooled", style="dashed"),
-    ]
-    return numbers, Chart([Panel(marks, x="x", y="y")], say("measurement", seeds=seeds))
+    band = Band(curve.GRID, low, high, say("weighted by distance, 80 % of the seeds"), "attention")
+    line = Line(curve.GRID, truth, say("truth"), "truth")
+    average = Line(curve.GRID, averages.mean().expand(101), say("average of all y"), "pooled", style="dashed")
+    return numbers, single(say("measurement", seeds=seeds), band, line, average, x="x", y="y")
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -51,13 +44,12 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The notes' first picture: samples, truth, the weighted curve, and the horizontal line of claim 2."""
-    marks: list[Mark] = [
-        Dots(cell.x_i, cell.y_i, say("noisy samples"), "samples"),
-        Line(cell.x, cell.truth, say("truth"), "truth"),
-        Line(cell.x, cell.average, say("average of all y"), "pooled", style="dotted"),
-        Line(cell.x, cell.fitted, say("weighted by distance"), "attention", style="dashed"),
-    ]
-    return Chart([Panel(marks, x="x", y="y", x_limits=(-0.08, 5.08))], say("cell"), height=300)
+    samples = Dots(cell.x_i, cell.y_i, say("noisy samples"), "samples")
+    truth = Line(cell.x, cell.truth, say("truth"), "truth")
+    average = Line(cell.x, cell.average, say("average of all y"), "pooled", style="dotted")
+    fitted = Line(cell.x, cell.fitted, say("weighted by distance"), "attention", style="dashed")
+    marks = (samples, truth, average, fitted)
+    return single(say("cell"), *marks, x="x", y="y", x_limits=(-0.08, 5.08), height=300)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

@@ -8,24 +8,20 @@ from torch import Tensor
 
 from regard import KernelRegressor
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Text, section, with_spread
+from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
 
 COUNTS = (50, 500, 5_000, 50_000)
 WIDTHS = numpy.geomspace(0.025, 0.4, 9).tolist()  # a factor of √2 from one to the next
 SEEDS = 3
+COLOURS = ("pooled", "attention")  # of the fixed width, and of the chosen one
 
 
 def roughness(curves: Tensor) -> Tensor:
     """How much curves (…, grid, 1) bend: the mean square of their second differences."""
     return curves.diff(n=2, dim=-2).square().mean((-2, -1))
-
-
-def chosen_by_leaving_out(x: Tensor, y: Tensor) -> KernelRegressor:
-    """The candidate that predicts every sample best from the others."""
-    return min((KernelRegressor(bandwidth=width).fit(x, y) for width in WIDTHS), key=lambda model: model.loo_error_)
 
 
 def measure(width: float = 1.0, counts: Sequence[int] = COUNTS) -> Measured:
@@ -36,15 +32,15 @@ def measure(width: float = 1.0, counts: Sequence[int] = COUNTS) -> Measured:
     for row, count in enumerate(counts):
         for seed in range(SEEDS):
             x, y = curve.samples(count, seed)
-            models = KernelRegressor(bandwidth=width).fit(x, y), chosen_by_leaving_out(x, y)
-            widths[row, seed] = float(models[1].bandwidth_[0])
-            for rule, model in enumerate(models):
+            candidates = (KernelRegressor(bandwidth=candidate).fit(x, y) for candidate in WIDTHS)
+            chosen = min(candidates, key=lambda model: model.loo_error_)  # predicts every sample best from the others
+            widths[row, seed] = float(chosen.bandwidth_[0])
+            for rule, model in enumerate((KernelRegressor(bandwidth=width).fit(x, y), chosen)):
                 curves[rule, row, seed] = torch.from_numpy(model.predict(curve.GRID))
     errors = (curves - truth).square().mean((-2, -1))  # (fixed or chosen, counts, seeds)
     numbers = Numbers(
         counts=counts,
-        bent=(roughness(curves[0, 0]) / roughness(truth)).mean(),
-        bent_spread=(roughness(curves[0, 0]) / roughness(truth)).std(),
+        **with_spread(bent=roughness(curves[0, 0]) / roughness(truth)),
         fixed_errors=errors[0].mean(-1),
         chosen_errors=errors[1].mean(-1),
         chosen_spreads=errors[1].std(-1),
@@ -54,20 +50,21 @@ def measure(width: float = 1.0, counts: Sequence[int] = COUNTS) -> Measured:
         width=width,
         seeds=SEEDS,
     )
-    # The curves of the most samples, and the errors on the way there.
     names = say("width {width:g}", width=width), say("width by leave-one-out")
-    left: list[Mark] = [Line(curve.GRID, truth, say("truth"), "truth")]
-    right: list[Mark] = []
-    for name, colour, line, error in zip(names, ("pooled", "attention"), curves[:, -1, 0], errors, strict=True):
-        left.append(Line(curve.GRID, line, name, colour, style="dashed"))
-        right.append(Line(counts, error.mean(-1), name, colour, dots=True))
+    fitted = [  # from the most samples
+        Line(curve.GRID, line, name, colour, style="dashed")
+        for name, colour, line in zip(names, COLOURS, curves[:, -1, 0], strict=True)
+    ]
     title = say("from {count} samples", count=f"{counts[-1]:,}")
-    return numbers, Chart([Panel(left, x="x", y="y", title=title), error_panel(right)], say("measurement"))
+    left = Panel([Line(curve.GRID, truth, say("truth"), "truth"), *fitted], x="x", y="y", title=title)
+    return numbers, Chart([left, error_panel(counts, errors.mean(-1), names)], say("measurement"))
 
 
-def error_panel(marks: list[Mark]) -> Panel:
-    """Errors by the number of samples."""
-    return Panel(marks, x=say("number of samples"), y=say("mean squared error"), x_log=True, y_log=True)
+def error_panel(counts: Sequence[int], errors: Sequence[Tensor] | Tensor, names: Sequence[Text]) -> Panel:
+    """Errors (fixed or chosen, counts) by the number of samples."""
+    kinds = zip(errors, names, COLOURS, strict=True)
+    lines = [Line(counts, error, name, colour, dots=True) for error, name, colour in kinds]
+    return Panel(lines, say("number of samples"), say("mean squared error"), x_log=True, y_log=True)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -79,11 +76,8 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The errors of the cell."""
-    marks: list[Mark] = [
-        Line(cell.counts, cell.errors, say("fixed width"), "pooled", dots=True),
-        Line(cell.counts, cell.chosen_errors, say("width by leave-one-out"), "attention", dots=True),
-    ]
-    return Chart([error_panel(marks)], say("cell"), 220)
+    names = say("fixed width"), say("width by leave-one-out")
+    return Chart([error_panel(cell.counts, (cell.errors, cell.chosen_errors), names)], say("cell"), 220)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(counts=(50, 200)), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=(1.0, (50, 200)))

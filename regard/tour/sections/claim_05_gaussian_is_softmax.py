@@ -1,33 +1,29 @@
 """Claim 5: Nadaraya–Watson regression with a Gaussian kernel is softmax attention with score −½(x − x_i)²."""
 
-import math
-
 import torch
 from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Dots, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section
+from regard.view.chart import Chart, Dots, Line, Panel
 
 say = Content(__file__)
 
 
-def ratio_of_sums(query: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The estimate as Nadaraya and Watson wrote it."""
-    kernel = torch.exp(-(query - x.T).square() / 2) / math.sqrt(2 * math.pi)  # (queries, samples)
-    return (kernel @ y) / kernel.sum(-1, keepdim=True)
-
-
 def run() -> Measured:
     """The same estimate in three ways, in float64, for five draws of the samples."""
-    softmax, attended = [], []
-    for seed in curve.SEEDS:
+
+    def differences(seed: int) -> list[Tensor]:
         x, y = curve.samples(50, seed)
-        ratio = ratio_of_sums(curve.GRID, x, y)
-        softmax.append((torch.softmax(-(curve.GRID - x.T).square() / 2, -1) @ y - ratio).abs().max())
-        attended.append((regard.attend(curve.GRID, x, y, score=regard.Kernel("gaussian")) - ratio).abs().max())
-    return Numbers(softmax=torch.stack(softmax).max(), attend=torch.stack(attended).max(), seeds=len(softmax)), None
+        scores = -(curve.GRID - x.T).square() / 2  # (queries, samples)
+        kernel = torch.exp(scores) / (2 * torch.pi) ** 0.5
+        ratio = (kernel @ y) / kernel.sum(-1, keepdim=True)  # as Nadaraya and Watson wrote it
+        attended = regard.attend(curve.GRID, x, y, score=regard.Kernel("gaussian"))
+        return [(other - ratio).abs().max() for other in (torch.softmax(scores, -1) @ y, attended)]
+
+    softmax, attended = grid(differences, curve.SEEDS).amax(0)
+    return Numbers(softmax=softmax, attend=attended, seeds=len(curve.SEEDS)), None
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -38,12 +34,10 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """Both ways on top of each other, and what is left between them."""
-    both: list[Mark] = [
-        Line(cell.queries, cell.as_ratio, say("ratio of kernel sums"), "truth"),
-        Dots(cell.queries[::5], cell.as_softmax[::5], "softmax", "attention"),
-    ]
-    gap = [Dots(cell.queries, (cell.as_ratio - cell.as_softmax).abs(), say("their difference"), "other", 2)]
-    return Chart([Panel(both, x="x", y="f(x)"), Panel(gap, x="x", y="|Δ|", y_log=True)], say("cell"))
+    ratio = Line(cell.queries, cell.as_ratio, say("ratio of kernel sums"), "truth")
+    softmax = Dots(cell.queries[::5], cell.as_softmax[::5], "softmax", "attention")
+    gap = Dots(cell.queries, (cell.as_ratio - cell.as_softmax).abs(), say("their difference"), "other", 2)
+    return Chart([Panel([ratio, softmax], x="x", y="f(x)"), Panel([gap], x="x", y="|Δ|", y_log=True)], say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = section(say, draw, judge, run)

@@ -1,11 +1,10 @@
 """Claim 6: for any query the weights are a probability distribution."""
 
 import torch
-from torch import Tensor
 
 import regard
 from regard.attention.kernels import KERNELS
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section
 from regard.view.chart import Chart, Line, Note, Panel
 
 say = Content(__file__)
@@ -13,34 +12,28 @@ say = Content(__file__)
 SEEDS = 5
 
 
-def sums(name: str, query: Tensor, key: Tensor, normalizer: regard.Normalizer) -> tuple[float, float]:
-    """The smallest weight, and how far the sum of a row is from 1 at most."""
-    weights = regard.weights(query, key, score=regard.Kernel(name, width=0.3), normalizer=normalizer)
-    return float(weights.min()), float((weights.sum(-1) - 1).abs().max())
-
-
 def measure(far: float = 100.0, normalizer: regard.Normalizer | None = None) -> Measured:
     """All kernels, for queries among the samples and for some far away from all of them."""
-    normalizer = normalizer or regard.Softmax()
-    endless = [name for name, kernel in KERNELS.items() if not kernel.compact]
-    compact = [name for name, kernel in KERNELS.items() if kernel.compact]
-    inside, outside, ended = [], [], []
+    smallest: list[float] = []
+    off: dict[str, list[float]] = {"inside": [], "outside": [], "compact": []}  # how far the sums of rows are from 1
     for seed in range(SEEDS):
         generator = torch.Generator().manual_seed(seed)
         key = torch.rand(200, 2, generator=generator, dtype=torch.float64)  # in the unit square
         near = torch.rand(50, 2, generator=generator, dtype=torch.float64)
-        inside += [sums(name, near, key, normalizer) for name in KERNELS]
-        outside += [sums(name, near + far, key, normalizer) for name in endless]
-        ended += [sums(name, near + far, key, normalizer) for name in compact]
+        for name, kernel in KERNELS.items():
+            for place, query in (("inside", near), ("compact" if kernel.compact else "outside", near + far)):
+                score = regard.Kernel(name, width=0.3)
+                weights = regard.weights(query, key, score=score, normalizer=normalizer or regard.Softmax())
+                smallest.append(float(weights.min()))
+                off[place].append(float((weights.sum(-1) - 1).abs().max()))
+    compact = sum(kernel.compact for kernel in KERNELS.values())
     return Numbers(
         kernels=len(KERNELS),
-        endless=len(endless),
-        compact=len(compact),
+        endless=len(KERNELS) - compact,
+        compact=compact,
         far=far,
-        smallest=min(low for low, _ in inside + outside + ended),
-        off_inside=max(off for _, off in inside),
-        off_outside=max(off for _, off in outside),
-        off_compact=max(off for _, off in ended),
+        smallest=min(smallest),
+        **{f"off_{place}": max(values) for place, values in off.items()},
     ), None
 
 
@@ -62,4 +55,4 @@ def draw(cell: Cell) -> Chart:
     return Chart(panels, say("cell", query=cell.query, width=cell.width), height=150, columns=3)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

@@ -2,12 +2,12 @@
 
 from itertools import pairwise
 
-import torch
+from torch import Tensor
 
 import regard
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Band, Chart, Dots, Heat, Line, Mark, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section
+from regard.view.chart import Band, Chart, Dots, Heat, Line, Panel
 
 say = Content(__file__)
 
@@ -17,18 +17,21 @@ SEEDS = 5
 
 def measure(kernel: str = "gaussian") -> Measured:
     """Where the weights of 50 queries lie, at three widths, for five draws of the samples."""
-    near, share, effective, largest, off = torch.zeros(5, SEEDS, len(WIDTHS)).double()
-    for seed in range(SEEDS):
+
+    def of_one(seed: int, width: float) -> list[Tensor]:
         x, y = curve.samples(50, seed)  # sorted by x
-        for column, width in enumerate(WIDTHS):
-            score = regard.Kernel(kernel, width)
-            weights = regard.weights(x, x, score=score)  # (50 queries, 50 samples)
-            within = (x - x.T).abs() <= width
-            near[seed, column] = (weights * within).sum(1).mean()
-            share[seed, column] = within.double().mean()
-            effective[seed, column] = (1 / weights.square().sum(1)).mean()
-            largest[seed, column] = weights.amax(1).mean()
-            off[seed, column] = (weights @ y - regard.attend(x, x, y, score=score)).abs().max()
+        score = regard.Kernel(kernel, width)
+        weights = regard.weights(x, x, score=score)  # (50 queries, 50 samples)
+        within = (x - x.T).abs() <= width
+        return [
+            (weights * within).sum(1).mean(),
+            within.double().mean(),
+            (1 / weights.square().sum(1)).mean(),
+            weights.amax(1).mean(),
+            (weights @ y - regard.attend(x, x, y, score=score)).abs().max(),
+        ]
+
+    near, share, effective, largest, off = grid(of_one, range(SEEDS), WIDTHS).unbind(-1)
     return Numbers(
         widths=WIDTHS,
         near=near.mean(0),
@@ -59,19 +62,12 @@ def draw(cell: Cell) -> Chart:
     """The map, and one of its rows against x."""
     places, row = cell.x_i, cell.heat[cell.row]
     low, high = float(places[cell.row] - cell.width), float(places[cell.row] + cell.width)
-    marks: list[Mark] = [
-        Band([low, high], [0, 0], [float(row.max())] * 2, say("one width around its x"), "truth"),
-        Line(places, row, say("row {row}", row=cell.row), "attention"),
-        Dots(places, row, colour="attention"),
-    ]
-    heat = Heat(cell.heat, marked=[(cell.row, cell.row)])
-    return Chart(
-        [
-            Panel([heat], x=say("sample j"), y=say("query i")),
-            Panel(marks, x=say("x of the samples"), y=say("weight"), x_limits=(-0.1, 5.1)),
-        ],
-        say("cell", width=cell.width, row=cell.row),
-    )
+    band = Band([low, high], [0, 0], [float(row.max())] * 2, say("one width around its x"), "truth")
+    line = Line(places, row, say("row {row}", row=cell.row), "attention")
+    left = Panel([Heat(cell.heat, marked=[(cell.row, cell.row)])], say("sample j"), say("query i"))
+    dots = Dots(places, row, colour="attention")
+    right = Panel([band, line, dots], say("x of the samples"), say("weight"), x_limits=(-0.1, 5.1))
+    return Chart([left, right], say("cell", width=cell.width, row=cell.row))
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

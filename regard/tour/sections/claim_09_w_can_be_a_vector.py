@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, maps, section, with_spread
+from regard.view.chart import Bars, Chart, Panel
 
 say = Content(__file__)
 
@@ -36,13 +36,14 @@ def fit(score: Score, points: Tensor, heights: Tensor, steps: int) -> Tensor:
     """The w (seeds, 2) that predicts every sample best from the others, by gradient from several starts."""
     apart = points[:, :, None] - points[:, None]  # (seeds, n, n, 2)
     hidden = torch.eye(points.shape[1]) > 0
-    w = STARTS[:, None].repeat(1, len(points), 1).requires_grad_()  # (starts, seeds, 2)
-    optimizer = torch.optim.Adam([w], lr=0.05)
-    for _ in range(steps):
+    w = nn.Parameter(STARTS[:, None].repeat(1, len(points), 1))  # (starts, seeds, 2)
+
+    def loss() -> Tensor:
         weights = torch.softmax(score(apart, w[:, :, None, None]).masked_fill(hidden, -torch.inf), -1)
-        losses = ((weights @ heights[..., None])[..., 0] - heights).square().mean(-1)  # (starts, seeds)
-        descend(optimizer, losses.sum())
-    return w.detach()[losses.argmin(0), torch.arange(len(points))]
+        return ((weights @ heights[..., None])[..., 0] - heights).square().mean(-1)  # (starts, seeds)
+
+    *_, last = descend([w], loss, steps, 0.05)
+    return w.detach()[last.argmin(0), torch.arange(len(points))]
 
 
 def errors(surface: Surface, seeds: int, steps: int) -> Tensor:
@@ -64,20 +65,14 @@ def measure(
     torch.manual_seed(0)
     first, second = errors(direction, seeds, steps), errors(both, seeds, steps)
     numbers = Numbers(
-        direction=first.mean(1),
-        direction_spread=first.std(1),
-        both=second.mean(1),
-        both_spread=second.std(1),
-        direction_gain=(first[0] - first[1]).mean(),
-        direction_gain_spread=(first[0] - first[1]).std(),
-        both_loss=(second[1] - second[2]).mean(),
-        both_loss_spread=(second[1] - second[2]).std(),
+        **with_spread(direction=first, both=second),
+        **with_spread(direction_gain=first[0] - first[1], both_loss=second[1] - second[2]),
         seeds=seeds,
     )
-    titles = say("y depends on x₁ + x₂"), say("y depends on x₁ and on x₂")
+    names = list(map(say, SCORES))
     panels = [
-        Panel([Bars(list(map(say, SCORES)), error.mean(1), spread=error.std(1), colour="attention")], title=title)
-        for error, title in zip((first, second), titles, strict=True)
+        Panel([Bars(names, error.mean(1), spread=error.std(1), colour="attention")], title=say(title))
+        for error, title in ((first, "y depends on x₁ + x₂"), (second, "y depends on x₁ and on x₂"))
     ]
     return numbers, Chart(panels, say("measurement"), height=220)
 
@@ -93,11 +88,9 @@ def draw(cell: Cell) -> Chart:
     side = torch.linspace(0, 5, 26)
     away = torch.stack(torch.meshgrid(side.flip(0), side, indexing="ij"), -1).flip(-1) - 2.5  # (26, 26, 2): x₁, x₂
     across = [str(index // 5) if index % 5 == 0 else "" for index in range(26)]
-    panels = []
-    for name in ("inner product", "each feature"):
-        kernel = SCORES[name](away, cell.learned[name.replace(" ", "_")]).exp()
-        panels.append(Panel([Heat(kernel, across[::-1], across, largest=1.0)], x="x₁", y="x₂", title=say(name)))
-    return Chart(panels, say("cell"))
+    names = ("inner product", "each feature")
+    kernels = {say(name): SCORES[name](away, cell.learned[name.replace(" ", "_")]).exp() for name in names}
+    return Chart(maps(kernels, "x₁", "x₂", rows=across[::-1], columns=across, largest=1.0), say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(seeds=2, steps=10), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=(one_direction, both_features, 2, 10))

@@ -1,22 +1,14 @@
 """Claim 11: batch matrix multiplication, and that attention ends in one."""
 
+import itertools
+
 import torch
-from torch import Tensor
 
 from regard import attend, weights
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
-
-
-def product_by_loop(left: Tensor, right: Tensor) -> Tensor:
-    """(b, n, m) × (b, m, p) → (b, n, p), number by number."""
-    product = left.new_zeros(*left.shape[:2], right.shape[2])
-    for b, i, k in torch.cartesian_prod(*map(torch.arange, product.shape)).tolist():
-        for j in range(left.shape[2]):
-            product[b, i, k] += left[b, i, j] * right[b, j, k]
-    return product
 
 
 def run() -> Measured:
@@ -26,9 +18,11 @@ def run() -> Measured:
     for b, n, m, p in shapes:
         query, key, right = (torch.randn(b, rows, size).double() for rows, size in ((n, 11), (m, 11), (m, p)))
         left = weights(query, key)  # (b, n, m)
-        product = torch.bmm(left, right)
+        product, summed = torch.bmm(left, right), left.new_zeros(b, n, p)
+        for batch, i, j, k in itertools.product(range(b), range(n), range(m), range(p)):
+            summed[batch, i, k] += left[batch, i, j] * right[batch, j, k]
         right_shapes += product.shape == (b, n, p)
-        by_loop.append((product - product_by_loop(left, right)).abs().max())
+        by_loop.append((product - summed).abs().max())
         by_attend.append((product - attend(query, key, right)).abs().max())
     return Numbers(shapes=len(shapes), right_shapes=right_shapes, loop=max(by_loop), attend=max(by_attend)), None
 
@@ -50,4 +44,4 @@ def draw(cell: Cell) -> Chart:
     return Chart(panels, columns=3, caption=say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = section(say, draw, judge, run)

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
 
 import regard
 from regard.tour.cells import run_plain
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, maps, section
+from regard.view.chart import Chart
 
 say = Content(__file__)
 
@@ -53,23 +54,16 @@ def measure(ways: Mapping[str, Weigh] | None = None) -> Measured:
     ways = ways or paths()
     rounds, beyond, off_one, empty_rows = 0, [], [], 0
     lengths = (torch.tensor([2, 6, 0]), torch.randint(9, (3, 8)))  # (batch,), (batch, n)
-    for weigh in ways.values():
-        for dtype in (torch.float32, torch.float64):
-            for size in (1.0, 1e3):
-                rows = (size * torch.randn(3, 8, 5)).to(dtype)
-                for valid in lengths:
-                    length = valid.reshape(3, -1, 1).expand(3, 8, 1)
-                    weights, empty = weigh(rows, valid), length[..., 0] == 0
-                    beyond.append(weights[torch.arange(8) >= length].abs().max())
-                    off_one.append((weights.sum(-1)[~empty] - 1).abs().max())
-                    rounds, empty_rows = rounds + 1, empty_rows + int(empty.sum())
-    return Numbers(
-        paths=len(ways),
-        rounds=rounds,
-        beyond=torch.stack([one.double() for one in beyond]).max(),  # NaN stays NaN
-        off_one=torch.stack([one.double() for one in off_one]).max(),
-        empty_rows=empty_rows,
-    ), None
+    for weigh, dtype, size in product(ways.values(), (torch.float32, torch.float64), (1.0, 1e3)):
+        rows = (size * torch.randn(3, 8, 5)).to(dtype)
+        for valid in lengths:
+            length = valid.reshape(3, -1, 1).expand(3, 8, 1)
+            weights, empty = weigh(rows, valid), length[..., 0] == 0
+            beyond.append(weights[torch.arange(8) >= length].abs().max().double())
+            off_one.append((weights.sum(-1)[~empty] - 1).abs().max().double())
+            rounds, empty_rows = rounds + 1, empty_rows + int(empty.sum())
+    largest, off = torch.stack(beyond).max(), torch.stack(off_one).max()  # NaN stays NaN
+    return Numbers(paths=len(ways), rounds=rounds, beyond=largest, off_one=off, empty_rows=empty_rows), None
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -80,14 +74,10 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """Two rows of heat maps: one length for each sequence, one for each query."""
-    query, key = say("query"), say("key")
-    panels = []
-    for weights, lengths in ((cell.weights, cell.per_sequence), (cell.weights_per_query, cell.per_query)):
-        for one, length in zip(weights, lengths.tolist(), strict=True):
-            shown = ", ".join(map(str, length)) if isinstance(length, list) else str(length)
-            title = say("valid length {shown}", shown=shown)
-            panels.append(Panel([Heat(one, largest=1.0)], x=key, y=query, title=title))
-    return Chart(panels, columns=3, caption=say("cell"))
+    lengths = map(str, [*cell.per_sequence.tolist(), *cell.per_query.tolist()])
+    titles = [say("valid length {shown}", shown=length.strip("[]")) for length in lengths]
+    weights = dict(zip(titles, [*cell.weights, *cell.weights_per_query], strict=True))
+    return Chart(maps(weights, say("key"), say("query"), largest=1.0), say("cell"), columns=3)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

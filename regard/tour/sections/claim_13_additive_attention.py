@@ -1,30 +1,13 @@
 """Claim 13: additive attention joins queries and keys of different sizes: an MLP on the two put together."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import regard
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
+from regard.view.chart import Chart, Heat
 
 say = Content(__file__)
-
-
-def concatenated(score: regard.Additive, query: Tensor, key: Tensor) -> Tensor:
-    """The scores (batch, n, m) of an MLP with one hidden layer, without biases, on each query beside each key."""
-    n, m = query.shape[-2], key.shape[-2]
-    pairs = torch.cat([query[:, :, None].expand(-1, -1, m, -1), key[:, None].expand(-1, n, -1, -1)], -1)
-    hidden = torch.tanh(pairs @ torch.cat([score.query_weight, score.key_weight], 1).T)  # (batch, n, m, hidden)
-    return hidden @ score.value_weight
-
-
-def refused(score: nn.Module, query: Tensor, key: Tensor) -> bool:
-    """Whether a score cannot compare vectors of these sizes."""
-    try:
-        score(query, key)
-    except (ValueError, RuntimeError):
-        return True
-    return False
 
 
 @torch.no_grad()
@@ -33,13 +16,22 @@ def run(score: nn.Module | None = None) -> Measured:
     mlp = regard.Additive(query_size=20, key_size=2, hidden_size=8)
     score = mlp if score is None else score
     query, key, value = torch.randn(2, 1, 20), 5 * torch.randn(2, 10, 2), torch.randn(2, 10, 4)
+    # An MLP with one hidden layer, without biases, on the query beside each key.
+    pairs = torch.cat([query[:, :, None].expand(-1, -1, 10, -1), key[:, None]], -1)
+    hidden = torch.tanh(pairs @ torch.cat([mlp.query_weight, mlp.key_weight], 1).T)  # (batch, n, m, hidden)
+    scores = hidden @ mlp.value_weight
+    try:
+        regard.Dot()(query, key)
+        dot_refused = False
+    except (ValueError, RuntimeError):
+        dot_refused = True
     output, weights = regard.attend(query, key, value, score=score, mask=regard.lengths([2, 6]), need_weights=True)
     numbers = Numbers(
         output_shape=tuple(output.shape),
         weights_shape=tuple(weights.shape),
-        apart=(score(query, key) - concatenated(mlp, query, key)).abs().max(),
-        scores=concatenated(mlp, query, key).abs().mean(),
-        dot_refused=refused(regard.Dot(), query, key),
+        apart=(score(query, key) - scores).abs().max(),
+        scores=scores.abs().mean(),
+        dot_refused=dot_refused,
     )
     return numbers, None
 
@@ -56,8 +48,7 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """The weights of the one query of each sequence."""
     rows = [say("length 2"), say("length 6")]
-    panel = Panel([Heat(cell.weights[:, 0].detach(), rows=rows, largest=1.0)], x=say("key"))
-    return Chart([panel], caption=say("cell"))
+    return single(say("cell"), Heat(cell.weights[:, 0].detach(), rows=rows, largest=1.0), x=say("key"))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = section(say, draw, judge, run)

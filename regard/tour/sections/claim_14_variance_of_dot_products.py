@@ -2,21 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from regard import Dot
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section, seeded, single
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
 
 SIZES = (4, 16, 64, 256, 1024)
 SEEDS = 3
-
-
 # Entries with mean 0 and variance 1, of different shapes: the notes ask for nothing else.
 ENTRIES: dict[str, Callable[..., Tensor]] = {
     "normal": torch.randn,
@@ -28,17 +25,15 @@ ENTRIES: dict[str, Callable[..., Tensor]] = {
 
 def measure(entries: Mapping[str, Callable[..., Tensor]] = ENTRIES, count: int = 400_000) -> Measured:
     """Means and variances of independent pairs, about so many numbers for each size, or more."""
-    plain, scaled = torch.zeros(2, SEEDS, len(entries), len(SIZES)), torch.zeros(SEEDS, len(entries), len(SIZES))
-    for seed in range(SEEDS):
-        torch.manual_seed(seed)
-        for row, make in enumerate(entries.values()):
-            for column, size in enumerate(SIZES):
-                pairs = max(count // size, count // 80)
-                query, key = make(pairs, 1, size), make(pairs, 1, size)
-                products = Dot(scale=1.0)(query, key)
-                plain[:, seed, row, column] = torch.stack([products.mean(), products.var()])
-                scaled[seed, row, column] = Dot()(query, key).var()  # its scale is 1/√d
-    means, variances = plain.mean(1)  # (entries, sizes) each
+
+    def moments(make: Callable[..., Tensor], size: int) -> list[Tensor]:
+        pairs = max(count // size, count // 80)
+        query, key = make(pairs, 1, size), make(pairs, 1, size)
+        products = Dot(scale=1.0)(query, key)
+        return [products.mean(), products.var(), Dot()(query, key).var()]  # its scale is 1/√d
+
+    measured = seeded(lambda: grid(moments, entries.values(), SIZES), range(SEEDS))  # (seeds, entries, sizes, 3)
+    (means, variances, _), scaled = measured.mean(0).unbind(-1), measured[..., 2]
     length = torch.tensor(SIZES)
     numbers = Numbers(
         sizes=SIZES,
@@ -50,13 +45,11 @@ def measure(entries: Mapping[str, Callable[..., Tensor]] = ENTRIES, count: int =
         off_one=(scaled.mean(0) - 1).abs().max(),
         kinds=len(entries),
     )
-    marks = [
-        Line(SIZES, SIZES, say("d"), "truth", style="dotted"),
-        Line(SIZES, numbers.variances, "q·k", "attention", dots=True),
-        Line(SIZES, numbers.scaled, "q·k / √d", "other", dots=True),
-    ]
-    panel = Panel(marks, x=say("size d"), y=say("variance"), x_log=True, y_log=True)
-    return numbers, Chart([panel], caption=say("measurement"))
+    expected = Line(SIZES, SIZES, say("d"), "truth", style="dotted")
+    plain = Line(SIZES, numbers.variances, "q·k", "attention", dots=True)
+    divided = Line(SIZES, numbers.scaled, "q·k / √d", "other", dots=True)
+    panel = Panel([expected, plain, divided], say("size d"), say("variance"), x_log=True, y_log=True)
+    return numbers, Chart([panel], say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -70,11 +63,11 @@ def draw(cell: Cell) -> Chart:
     deviation, bins = math.sqrt(cell.size), 41
     edge = 3.5 * deviation
     kinds = ((cell.products, "q·k", "attention"), (cell.products / deviation, "q·k / √d", "other"))
-    marks = []
-    for products, name, colour in kinds:
-        share = torch.histc(products, bins, -edge, edge) / products.numel()
-        marks.append(Line(torch.linspace(-edge, edge, bins), share, name, colour))
-    return Chart([Panel(marks, x=say("score"), y=say("share"))], height=220, caption=say("cell"))
+    marks = [
+        Line(torch.linspace(-edge, edge, bins), torch.histc(values, bins, -edge, edge) / values.numel(), name, colour)
+        for values, name, colour in kinds
+    ]
+    return single(say("cell"), *marks, x=say("score"), y=say("share"), height=220)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, count=20_000), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=(ENTRIES, 20_000))

@@ -1,13 +1,12 @@
 """Claim 15: unscaled, one large score saturates softmax and gradients vanish; scaling stabilises them."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from regard import Dot
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, show
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section, seeded, show
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -17,49 +16,42 @@ QUERIES, KEYS = 500, 16
 WHERE = [say(f"at the {place}, {kind}") for place in ("scores", "queries") for kind in ("median", "mean")]
 
 
-def gradients(scores: Dot, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Norms of the gradients at the scores and at the queries, and what the largest weight leaves to the others."""
+def gradients(score: Dot, query: Tensor, key: Tensor) -> list[Tensor]:
+    """Gradients at the scores and at the queries, median and mean; and what the largest weight leaves to the others."""
     value, upstream = torch.randn(*key.shape[:2], 8), torch.randn(len(query), 1, 8)
     query.requires_grad_()
-    pairs = scores(query, key)
+    pairs = score(query, key)
     weights = torch.softmax(pairs, -1)
-    at_scores, at_query = torch.autograd.grad(weights @ value, (pairs, query), upstream)
-    return at_scores.norm(dim=-1), at_query.norm(dim=-1), 1 - weights.detach().amax(-1)
+    norms = [grad.norm(dim=-1) for grad in torch.autograd.grad(weights @ value, (pairs, query), upstream)]
+    others = 1 - weights.detach().amax(-1)
+    return [*(value for norm in norms for value in (norm.median(), norm.mean())), others.median()]
 
 
 def measure(seeds: Sequence[int] = range(3), length: float = 1.0) -> Measured:
     """Gradients for growing d. length: of the entries of queries and keys."""
-    measured = torch.zeros(len(seeds), 5, 2, len(SIZES))  # (seeds, quantities, unscaled or scaled, sizes)
-    for row, seed in enumerate(seeds):
-        torch.manual_seed(seed)
-        for column, size in enumerate(SIZES):
-            query, key = length * torch.randn(QUERIES, 1, size), length * torch.randn(QUERIES, KEYS, size)
-            for kind, score in enumerate((Dot(scale=1.0), Dot())):
-                at_scores, at_query, others = gradients(score, query.clone(), key)
-                quantities = (at_scores.median(), at_scores.mean(), at_query.median(), at_query.mean())
-                measured[row, :, kind, column] = torch.stack([*quantities, others.median()])
+
+    def of_size(size: int) -> Tensor:
+        query, key = length * torch.randn(QUERIES, 1, size), length * torch.randn(QUERIES, KEYS, size)
+        return grid(lambda score: gradients(score, query.clone(), key), (Dot(scale=1.0), Dot()))
+
+    measured = seeded(lambda: grid(of_size, SIZES), seeds).permute(0, 3, 2, 1)  # (seeds, quantities, kinds, sizes)
     mean = measured.mean(0)
     kept = mean[..., -1] / mean[..., 0]  # (quantities, unscaled or scaled)
     numbers = Numbers(
         sizes=SIZES,
         others_unscaled=mean[4, 0],
         others_scaled=mean[4, 1],
-        median_scores=mean[0, 0],
-        mean_scores=mean[1, 0],
-        median_query=mean[2, 0],
-        mean_query=mean[3, 0],
+        **dict(zip(("median_scores", "mean_scores", "median_query", "mean_query"), mean[:4, 0], strict=True)),
         kept_unscaled=kept[:4, 0],
         kept_scaled=kept[:4, 1],
         spread=(measured[..., -1] / measured[..., 0]).std(0)[:4, 0],
     )
     panels = []
     for where, (unscaled, scaled) in zip(WHERE, mean, strict=False):
-        marks = [
-            Line(SIZES, unscaled.clamp(min=1e-12), "q·k", "attention", dots=True),
-            Line(SIZES, scaled, "q·k / √d", "other", dots=True),
-        ]
-        panels.append(Panel(marks, x=say("size d"), title=where, x_log=True, y_log=True))
-    return numbers, Chart(panels, columns=2, height=210, caption=say("measurement"))
+        left = Line(SIZES, unscaled.clamp(min=1e-12), "q·k", "attention", dots=True)
+        right = Line(SIZES, scaled, "q·k / √d", "other", dots=True)
+        panels.append(Panel([left, right], say("size d"), title=where, x_log=True, y_log=True))
+    return numbers, Chart(panels, say("measurement"), height=210, columns=2)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -86,11 +78,4 @@ def draw(cell: Cell) -> Chart:
     return Chart(panels, height=220, caption=say("cell"))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=measure,
-    full=partial(measure, range(10)),
-    rehearsal=partial(measure, range(2)),
-    judge=judge,
-)
+SECTION = section(say, draw, judge, measure, full=[range(10)], rehearsal=[range(2)])

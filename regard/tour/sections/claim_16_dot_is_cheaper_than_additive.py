@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.measure import Work, least_seconds, peak_memory
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.measure import least_seconds, peak_memory
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
 from regard.view.chart import Bars, Chart, Panel
 
 say = Content(__file__)
@@ -16,35 +16,23 @@ REPEATS = 3
 NAMES = (say("dot"), say("additive"), say("textbook"), say("dot, 2 matrices"))
 
 
-def textbook(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) -> Tensor:
-    """Additive attention as textbooks write it, with a tensor (batch, n, m, hidden)."""
-    query, key = query @ score.query_weight.T, key @ score.key_weight.T
-    hidden = torch.tanh(query[..., :, None, :] + key[..., None, :, :])
-    return torch.softmax(hidden @ score.value_weight, -1) @ value
-
-
-def projected(query: Tensor, key: Tensor, value: Tensor, score: regard.Additive) -> Tensor:
-    """Dot attention after the same two matrices."""
-    return regard.attend(query @ score.query_weight.T, key @ score.key_weight.T, value)
-
-
-def ways(n: int, size: int, hidden: int) -> dict[str, Work]:
-    """Ways to attend with the same queries, keys and values."""
-    query, key, value = torch.randn(3, 1, n, size)
-    additive = regard.Additive(size, size, hidden)
-    return {
-        "dot": partial(regard.attend, query, key, value),
-        "additive": partial(regard.attend, query, key, value, score=additive),
-        "textbook": partial(textbook, query, key, value, additive),
-        "projected": partial(projected, query, key, value, additive),
-    }
-
-
 @torch.no_grad()
 def measure(n: int = 384, size: int = 64, hidden: int = 64) -> Measured:
-    """Time and memory of each."""
-    works = ways(n, size, hidden)
-    times = torch.tensor([least_seconds(*works.values(), rounds=5) for _ in range(REPEATS)])  # (repeats, ways)
+    """Time and memory of ways to attend with the same queries, keys and values, in the order of their names."""
+    query, key, value = torch.randn(3, 1, n, size)
+    additive = regard.Additive(size, size, hidden)
+
+    def projected() -> tuple[Tensor, Tensor]:
+        return query @ additive.query_weight.T, key @ additive.key_weight.T
+
+    def textbook() -> object:
+        asked, looked_at = projected()
+        hidden = torch.tanh(asked[..., :, None, :] + looked_at[..., None, :, :])  # (batch, n, m, hidden)
+        return torch.softmax(hidden @ additive.value_weight, -1) @ value
+
+    by_dot = partial(regard.attend, query, key, value)
+    works = by_dot, partial(by_dot, score=additive), textbook, lambda: regard.attend(*projected(), value)
+    times = torch.tensor([least_seconds(*works, rounds=5) for _ in range(REPEATS)])  # (repeats, ways)
     ratios = times / times[:, :1]
     numbers = Numbers(
         additive_time=ratios[:, 1].mean(),
@@ -53,14 +41,13 @@ def measure(n: int = 384, size: int = 64, hidden: int = 64) -> Measured:
         textbook_least=ratios[:, 2].min(),
         projected_time=ratios[:, 3].mean(),
         milliseconds=1e3 * times.median(0).values,
-        megabytes=[peak_memory(work) for work in works.values()],
+        megabytes=[peak_memory(work) for work in works],
         repeats=REPEATS,
     )
-    panels = [
-        Panel([Bars(NAMES, numbers.milliseconds, colour="attention")], title=say("milliseconds"), y_log=True),
-        Panel([Bars(NAMES, numbers.megabytes, colour="truth")], title=say("megabytes"), y_log=True),
-    ]
-    return numbers, Chart(panels, height=230, caption=say("measurement"))
+    bars = Bars(NAMES, numbers.milliseconds, colour="attention"), Bars(NAMES, numbers.megabytes, colour="truth")
+    titles = say("milliseconds"), say("megabytes")
+    panels = [Panel([mark], title=title, y_log=True) for mark, title in zip(bars, titles, strict=True)]
+    return numbers, Chart(panels, say("measurement"), height=230)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -72,7 +59,7 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """The two times of the cell."""
     bars = Bars(NAMES[:2], [cell.dot_time, cell.additive_time], colour="attention")
-    return Chart([Panel([bars], y=say("milliseconds"), y_log=True)], height=200, caption=say("cell"))
+    return single(say("cell"), bars, y=say("milliseconds"), y_log=True, height=200)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, n=64), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=[64])

@@ -1,13 +1,9 @@
 """Claim 17: one context vector is a bottleneck as inputs grow; attention removes it."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
 
-from regard.data.pairs import Pair
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.tour.translators import PATIENCE, SHORT, Training, held_out_pairs, quality, stages, translator
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
+from regard.tour.translators import PATIENCE, SHORT, Training, held_out_pairs, quality, stages
 from regard.view.chart import Chart, Heat, Line, Panel
 
 say = Content(__file__)
@@ -21,13 +17,15 @@ LEARNED = 95.0  # BLEU
 def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     """The same encoder–decoder without and with attention; without, it is trained longer."""
     pairs = held_out_pairs(training.pairs)
-    groups = [*by_length(pairs), pairs]
-    scores = torch.zeros(len(training.seeds), len(kinds), len(groups))  # the last group has all lengths
-    for row, seed in enumerate(training.seeds):
-        for column, kind in enumerate(kinds):
-            model = translator(kind, seed, training.steps)
-            scores[row, column] = torch.tensor([quality(model, group) for group in groups])
-    slopes = slope(scores[..., :-1])  # (seeds, kinds)
+    groups = [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
+    models = zip(*map(training.translators, kinds), strict=True)  # of each seed
+    # (seeds, kinds, lengths and all of them)
+    scores = torch.tensor(
+        [[[quality(model, group) for group in (*groups, pairs)] for model in both] for both in models]
+    )
+    # BLEU for each word more, (seeds, kinds): the straight line through the scores by least squares
+    away = torch.tensor(MIDDLES) - sum(MIDDLES) / len(MIDDLES)
+    slopes = (scores[..., :-1] * away).sum(-1) / away.square().sum()
     flatter = slopes[:, 1] - slopes[:, 0]
     numbers = Numbers(
         slopes_without=slopes[:, 0],
@@ -44,23 +42,12 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     )
     names = ((say("one vector for all"), "pooled"), (say("additive attention"), "attention"))
     lines = [
-        Line(MIDDLES, by_length, name, colour, dots=True)
-        for kind, (name, colour) in enumerate(names)
-        for by_length in scores[:, kind, :-1]
+        Line(MIDDLES, row, name, colour, dots=True)
+        for rows, (name, colour) in zip(scores[..., :-1].unbind(1), names, strict=True)
+        for row in rows
     ]
-    panel = Panel(lines, x=say("words of the English sentence"), y="BLEU", y_limits=(0, 105))
-    return numbers, Chart([panel], caption=say("measurement"))
-
-
-def by_length(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Those whose English sentence has as many words."""
-    return [[pair for pair in pairs if low <= len(pair.source.split()) <= high] for low, high in LENGTHS]
-
-
-def slope(scores: Tensor) -> Tensor:
-    """BLEU for each word more: the straight line through scores (…, lengths) by least squares."""
-    away = torch.tensor(MIDDLES) - sum(MIDDLES) / len(MIDDLES)
-    return (scores * away).sum(-1) / away.square().sum()
+    words = say("words of the English sentence")
+    return numbers, single(say("measurement"), *lines, x=words, y="BLEU", y_limits=(0, 105))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -77,11 +64,10 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """Where the decoder looks while it translates two strings."""
     panels = []
-    for row in range(2):
-        target, source = (list(map(str, digits[row].tolist())) for digits in (cell.target, cell.source))
-        heat = Heat(cell.maps[row].detach(), rows=target, columns=source)
-        panels.append(Panel([heat], x=say("digit that was read"), y=say("digit that is written")))
-    return Chart(panels, caption=say("cell", accuracy=cell.accuracy))
+    for target, source, weights in zip(cell.target[:2].tolist(), cell.source.tolist(), cell.maps, strict=False):
+        heat = Heat(weights.detach(), rows=list(map(str, target)), columns=list(map(str, source)))
+        panels.append(Panel([heat], say("digit that was read"), say("digit that is written")))
+    return Chart(panels, say("cell", accuracy=cell.accuracy))
 
 
-SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)
+SECTION = section(say, draw, judge, run, **stages(KINDS))

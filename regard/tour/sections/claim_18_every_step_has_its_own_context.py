@@ -1,24 +1,24 @@
 """Claim 18: every step of the decoder compares its state with all hidden states, and gets its own context."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import regard
+from regard.data.batches import Position
 from regard.data.fetching import fetch
 from regard.data.pairs import Pair, read_aligned_pairs
 from regard.data.split import part
 from regard.data.words import split
-from regard.models.alignment import Alignment, Links, align
 from regard.models.model import Model
 from regard.models.seq2seq import Seq2Seq
+from regard.models.translator import Alignment, Links
 from regard.tour import cache
-from regard.tour.learning import fit_task
-from regard.tour.section import Cell, Content, Criteria, Measured, Need, Numbers, Section, Text
-from regard.tour.translators import REHEARSAL, SHORT, Training, held_out_pairs, needed, translator
+from regard.tour.learning import train
+from regard.tour.section import Cell, Content, Criteria, Measured, Need, Numbers, Text, section
+from regard.tour.translators import SHORT, Training, align_pairs, held_out_pairs, stages
 from regard.training.metrics import alignment_error_rate
 from regard.training.options import TranslateOptions
 from regard.training.task import Tokenizers
@@ -31,10 +31,8 @@ say = Content(__file__)
 def run(training: Training = SHORT) -> Measured:
     """What each translator looks at while it writes, against the words that belong together."""
     pairs = held_out_pairs(training.pairs)
-    languages = say("English, looked at"), say("French, looks")
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    models = (translator("additive", seed, training.steps) for seed in training.seeds)
-    return compare(pairs, (align(model, sources, targets) for model in models), languages)
+    alignments = (align_pairs(model, pairs) for model in training.translators("additive"))
+    return compare(pairs, alignments, (say("English, looked at"), say("French, looks")))
 
 
 def compare(
@@ -44,7 +42,9 @@ def compare(
     gold = [pair.alignment or frozenset() for pair in pairs]
     moved, errors = [], []
     for alignments in alignments_of_seeds:
-        moved.append(float(torch.stack([shift(alignment.weights) for alignment in alignments]).mean()))
+        # How much of the weight (target words, source words) moves from one word to the next
+        shifts = [alignment.weights.diff(dim=0).abs().sum(-1).mean() / 2 for alignment in alignments]
+        moved.append(float(torch.stack(shifts).mean()))
         errors.append(alignment_error_rate([alignment.links for alignment in alignments], gold))
     numbers = Numbers(
         moved=moved,
@@ -60,24 +60,15 @@ def compare(
     heat = Heat(shown.weights, rows=shown.target, columns=shown.source, marked=links)
     names = [say("seed {seed}", seed=seed) for seed in range(len(errors))]
     bars = Bars([*names, say("diagonal")], [*errors, numbers.diagonal], colour="attention")
-    panels = [
-        Panel([heat], x=languages[0], y=languages[1], share=1.4),
-        Panel([bars], y=say("alignment error rate")),
-    ]
-    return numbers, Chart(panels, caption=say("measurement"), height=300)
+    panels = [Panel([heat], *languages, share=1.4), Panel([bars], y=say("alignment error rate"))]
+    return numbers, Chart(panels, say("measurement"), height=300)
 
 
 # The same on real text: Greek verses and their English, with the links that people have made.
 VERSES = "bible-alignments"
 VERSE_STEPS, VERSE_SEEDS = 4_000, range(3)  # 18 epochs, of 0.23 s a step on one core: a quarter of an hour for a seed
-VERSE_OPTIONS = {
-    "size": 128,
-    "hidden_size": 192,
-    "vocab_size": 3_000,
-    "lowercase": True,
-    "batch": 2_048,
-    "dropout": 0.3,
-}
+SIZES = {"size": 128, "hidden_size": 192, "vocab_size": 3_000}
+VERSE_OPTIONS = {**SIZES, "lowercase": True, "batch": 2_048, "dropout": 0.3}
 
 
 def run_on_verses(steps: int = VERSE_STEPS, seeds: Sequence[int] = VERSE_SEEDS, **options: Any) -> Measured:
@@ -86,17 +77,11 @@ def run_on_verses(steps: int = VERSE_STEPS, seeds: Sequence[int] = VERSE_SEEDS, 
     The Greek has no punctuation: where an English comma looks counts as an error, and the diagonal's comma as well.
     """
     pairs = [pair for pair in read_aligned_pairs(fetch(VERSES)) if part(pair.source) != "train"]
-    languages = say("Greek, looked at"), say("English, looks")
     models = (verse_translator(seed, steps, **options) for seed in seeds)
-    return compare(pairs, (align_in_parts(model, pairs) for model in models), languages)
-
-
-def align_in_parts(model: Seq2Seq, pairs: Sequence[Pair], size: int = 64) -> list[Alignment]:
-    """The alignments of the right translations, of so many at once: of all of them, the logits alone are a gigabyte."""
-    parts = (pairs[start : start + size] for start in range(0, len(pairs), size))
-    return [
-        alignment for rows in parts for alignment in align(model, [p.source for p in rows], [p.target for p in rows])
-    ]
+    # Of so many at once: of all verses, the logits alone are a gigabyte.
+    parts = [pairs[start : start + 64] for start in range(0, len(pairs), 64)]
+    alignments = ([alignment for some in parts for alignment in align_pairs(model, some)] for model in models)
+    return compare(pairs, alignments, (say("Greek, looked at"), say("English, looks")))
 
 
 def verse_translator(seed: int, steps: int, **options: Any) -> Seq2Seq:
@@ -106,16 +91,17 @@ def verse_translator(seed: int, steps: int, **options: Any) -> Seq2Seq:
 
     def learn() -> Model:
         task = prepare(TranslateOptions(data=data, seed=seed, **settings), Tokenizers())
-        return fit_task(task, steps=steps, learning_rate=2e-3, seed=seed)
+        batches, generator = task.batches.following(Position()), torch.Generator().manual_seed(seed)
+
+        def loss(step: int) -> Tensor:
+            batch = task.batch(next(batches)[0], slice(None), generator)
+            return task.loss(task.model, batch) / batch.count
+
+        return train(task.model, loss, steps=steps, learning_rate=2e-3)
 
     model = regard.load(cache.model_folder(f"verses-{seed}-{steps}", learn, settings))
     assert isinstance(model, Seq2Seq)
     return model
-
-
-def shift(weights: Tensor) -> Tensor:
-    """How much of the weight (target words, source words) moves from one word to the next, on average."""
-    return weights.diff(dim=0).abs().sum(-1).mean() / 2
 
 
 def diagonal(pair: Pair) -> Links:
@@ -132,26 +118,14 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The weights and the contexts of one string."""
-    written = [str(digit) for digit in cell.written[0, 1:].tolist()]
-    weights = Heat(cell.maps[0].detach(), rows=written, columns=[str(digit) for digit in cell.source[0].tolist()])
+    written, read = (list(map(str, digits.tolist())) for digits in (cell.written[0, 1:], cell.source[0]))
+    weights = Heat(cell.maps[0].detach(), rows=written, columns=read)
     contexts = cell.contexts[0].detach()
     alike = Heat(torch.nn.functional.cosine_similarity(contexts[:, None], contexts, dim=-1).clamp(min=0))
-    return Chart(
-        [
-            Panel([weights], x=say("digit that was read"), y=say("digit that is written")),
-            Panel([alike], x=say("context of step"), y=say("context of step")),
-        ],
-        caption=say("cell"),
-    )
+    left = Panel([weights], say("digit that was read"), say("digit that is written"))
+    return Chart([left, Panel([alike], say("context of step"), say("context of step"))], say("cell"))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    judge=judge,
-    full=run_on_verses,
-    rehearsal=partial(run, REHEARSAL),
-    needs=needed(["additive"], SHORT),
-    full_needs=tuple(Need(verse_translator, (seed, VERSE_STEPS)) for seed in VERSE_SEEDS),
-)
+VERSE_TRANSLATORS = tuple(Need(verse_translator, (seed, VERSE_STEPS)) for seed in VERSE_SEEDS)
+FORMS = stages(["additive"]) | {"full": run_on_verses, "full_needs": VERSE_TRANSLATORS}
+SECTION = section(say, draw, judge, run, **FORMS)

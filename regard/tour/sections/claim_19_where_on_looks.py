@@ -1,7 +1,6 @@
 """Claim 19: while "on" in "The cat is on the mat" is translated, "mat" is the most relevant word."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -12,22 +11,14 @@ from torch import Tensor
 import regard
 from regard.data.fetching import folder, is_fetched
 from regard.data.pairs import Pair
-from regard.models.alignment import align
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.tour.translators import REHEARSAL, SHORT, THINGS, Training, held_out_pairs, on_the_mat, stages, translator
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
+from regard.tour.translators import REHEARSAL, SHORT, THINGS, Training, align_pairs, held_out_pairs, on_the_mat, stages
 from regard.view.chart import Bars, Chart, Panel
 
 say = Content(__file__)
 
 ON, SUR = "on", "sur"
 NOUNS = {noun.english for noun in THINGS}
-
-
-def translating(kind: str, seed: int, training: Training, pairs: Sequence[Pair]) -> list[Tensor]:
-    """For each pair the weights of the source words in the row of "sur"."""
-    model = translator(kind, seed, training.steps)
-    alignments = align(model, [pair.source for pair in pairs], [pair.target for pair in pairs])
-    return [alignment.weights[alignment.target.index(SUR)] for alignment in alignments]
 
 
 def reading(encoder: regard.Encoder, pairs: Sequence[Pair]) -> list[Tensor]:
@@ -78,7 +69,8 @@ def run(
     unseen = (pair for pair in held_out_pairs(training.pairs) if pair.target.split().count(SUR) == 1 and pair != mat)
     others = list(islice(unseen, 100))
     pairs = [mat, *others]
-    rows = [translating(kind, seed, training, pairs) for seed in training.seeds]
+    alignments = [align_pairs(model, pairs) for model in training.translators(kind)]
+    rows = [[one.weights[one.target.index(SUR)] for one in of_seed] for of_seed in alignments]  # of source words
     translated = torch.stack([describe(row, pairs) for row in rows])  # (seeds, pairs, 4)
     encoder = find()
     read = describe(read_rows := reading(encoder, pairs), pairs) if encoder else torch.zeros(len(pairs), 4)
@@ -117,17 +109,10 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The weights of the words of the sentence."""
-    names = [f"{index + 1} {word}" for index, word in enumerate(cell.sentence)]
-    return Chart(
-        [Panel([Bars(names, cell.weights, colour="attention")], y=say("weight"))],
-        caption=say("cell", word=cell.word),
-        height=220,
-    )
+    names = [f"{number} {word}" for number, word in enumerate(cell.sentence, 1)]
+    bars = Bars(names, cell.weights, colour="attention")
+    return single(say("cell", word=cell.word), bars, y=say("weight"), height=220)
 
 
-SECTION = Section(
-    **say.fields,
-    **stages(run, ["additive"]) | {"rehearsal": partial(run, REHEARSAL, find=lambda: None)},
-    show=draw,
-    judge=judge,
-)
+FORMS = stages(["additive"]) | {"rehearsal": (REHEARSAL, "additive", lambda: None)}
+SECTION = section(say, draw, judge, run, **FORMS)

@@ -1,13 +1,10 @@
 """Claim 20: cosine and other similarities can serve as the score."""
 
 from collections.abc import Sequence
-from functools import partial
 
-import torch
-
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.tour.translators import LONG, SHORT, Training, held_out_pairs, needed, quality, stages, translator
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, maps, section, single
+from regard.tour.translators import LONG, SHORT, Training, needed, qualities, stages
+from regard.view.chart import Bars, Chart
 
 say = Content(__file__)
 
@@ -18,10 +15,7 @@ LEARNED = 95.0  # BLEU
 
 def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     """The same translator with one score after the other, as many steps each."""
-    pairs = held_out_pairs(training.pairs)
-    bleu = torch.tensor(
-        [[quality(translator(s, seed, training.steps), pairs) for seed in training.seeds] for s in scores]
-    )
+    bleu = qualities(scores, training)  # (scores, seeds)
     cosine = bleu[scores.index("cosine")]
     numbers = Numbers(
         cosine=cosine,
@@ -34,7 +28,7 @@ def run(training: Training = SHORT, scores: Sequence[str] = SCORES) -> Measured:
     )
     names = list(map(say, scores))
     bars = [Bars(names, row, say("seed {seed}", seed=seed)) for seed, row in enumerate(bleu.T)]
-    return numbers, Chart([Panel(bars, y="BLEU")], caption=say("measurement"))
+    return numbers, single(say("measurement"), *bars, y="BLEU")
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -46,18 +40,9 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The weights of the three similarities."""
-    titles = {"dot": "dot product", "cosine": "cosine", "distance": "distance"}
-    marked = list(enumerate(cell.asked.tolist()))
-    panels = [
-        Panel([Heat(weight, marked=marked)], title=say(titles[name]), x=say("key"), y=say("query"))
-        for name, weight in cell.weights.items()
-    ]
-    return Chart(panels, caption=say("cell"))
+    weights = {say("dot product" if name == "dot" else name): weight for name, weight in cell.weights.items()}
+    return Chart(maps(weights, say("key"), say("query"), marked=list(enumerate(cell.asked.tolist()))), say("cell"))
 
 
-SECTION = Section(
-    **say.fields,
-    **stages(run, SCORES) | {"full": partial(run, LONG, ALL_SCORES), "full_needs": needed(ALL_SCORES, LONG)},
-    show=draw,
-    judge=judge,
-)
+FORMS = stages(SCORES) | {"full": (LONG, ALL_SCORES), "full_needs": needed(ALL_SCORES, LONG)}
+SECTION = section(say, draw, judge, run, **FORMS)

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 import regard
 from regard.data.images import digits
-from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.tour.learning import descend, share_right
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, maps, section, single, with_spread
+from regard.view.chart import Bars, Chart
 
 say = Content(__file__)
 
@@ -28,55 +28,37 @@ def largest_change(read: Callable[[Tensor, Tensor, Tensor], Tensor], seed: int) 
     return float(change.abs().max())
 
 
-def read_in_order(query: Tensor, key: Tensor, value: Tensor, reader: nn.GRU) -> Tensor:
-    """What a recurrent network has read at the end."""
-    last: Tensor = reader(torch.cat([key, value], -1))[1]
-    return last
-
-
-class PatchReader(nn.Module):
-    """Four learned queries over the patches of an image, each with its place; attention or an average of them all."""
-
-    def __init__(self, attends: bool) -> None:
-        super().__init__()
-        self.embed = nn.Sequential(nn.Linear(4 + 16, 32), nn.ReLU(), nn.Linear(32, 32))
-        self.queries = nn.Parameter(torch.randn(4, 32))
-        self.key, self.classify = nn.Linear(32, 32), nn.Linear(4 * 32, 10)
-        self.attends = attends
-
-    def forward(self, patches: Tensor) -> Tensor:
-        rows = self.embed(patches)  # (batch, 16, 32)
-        if self.attends:
-            pooled = regard.attend(self.queries.expand(len(rows), 4, 32), self.key(rows), rows)
-        else:
-            pooled = rows.mean(1, keepdim=True).expand(-1, 4, -1)
-        logits: Tensor = self.classify(pooled.flatten(1))
-        return logits
-
-
-def patches_of(images: Tensor) -> Tensor:
-    """(n, 8, 8) → (n, 16, 20): the four pixels of each patch, and where it stands."""
-    pixels = images.unfold(1, 2, 2).unfold(2, 2, 2).reshape(len(images), 16, 4)
-    return torch.cat([pixels, torch.eye(16).expand(len(images), 16, 16)], -1)
-
-
 def accuracy(attends: bool, seed: int, steps: int) -> tuple[float, float]:
-    """On digits that it has not seen; and the share of answers that change when their patches are shuffled."""
+    """Four learned queries over the patches of an image, each with its place, or an average of them all: the share of
+    unseen digits that are read right, and of answers that change when their patches are shuffled."""
     torch.manual_seed(seed)
     images, labels = digits()
-    patches = patches_of(images[:, 0] / 255)
+    # (n, 8, 8) → (n, 16, 20): the four pixels of each patch, and where it stands
+    pixels = (images[:, 0] / 255).unfold(1, 2, 2).unfold(2, 2, 2).reshape(len(images), 16, 4)
+    patches = torch.cat([pixels, torch.eye(16).expand(len(images), 16, 16)], -1)
     order = torch.randperm(len(labels))
     train, test = order[:-500], order[-500:]
-    model = PatchReader(attends)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(steps):
+    embed = nn.Sequential(nn.Linear(4 + 16, 32), nn.ReLU(), nn.Linear(32, 32))
+    queries = nn.Parameter(torch.randn(4, 32))
+    key, classify = nn.Linear(32, 32), nn.Linear(4 * 32, 10)
+
+    def answer(patches: Tensor) -> Tensor:
+        rows: Tensor = embed(patches)  # (batch, 16, 32)
+        asked = queries.expand(len(rows), 4, 32)
+        pooled = regard.attend(asked, key(rows), rows) if attends else rows.mean(1, keepdim=True).expand(-1, 4, -1)
+        logits: Tensor = classify(pooled.flatten(1))
+        return logits
+
+    def loss() -> Tensor:
         chosen = train[torch.randint(len(train), (128,))]
-        loss = functional.cross_entropy(model(patches[chosen]), labels[chosen])
-        descend(optimizer, loss)
+        return functional.cross_entropy(answer(patches[chosen]), labels[chosen])
+
+    descend([queries, *nn.ModuleList([embed, key, classify]).parameters()], loss, steps, 1e-2)
     with torch.no_grad():
-        answer = model(patches[test]).argmax(-1)
-        other = model(patches[test][:, torch.randperm(16)]).argmax(-1)
-    return float((answer == labels[test]).double().mean()), float((other != answer).double().mean())
+        logits = answer(patches[test])
+        other = answer(patches[test][:, torch.randperm(16)])
+    changed = (other.argmax(-1) != logits.argmax(-1)).double().mean()
+    return share_right(logits, labels[test]), float(changed)
 
 
 def measure(steps: int = 200, readers: dict[str, Callable[..., Tensor]] | None = None) -> Measured:
@@ -84,24 +66,21 @@ def measure(steps: int = 200, readers: dict[str, Callable[..., Tensor]] | None =
     sized = regard.Bilinear(7, 7).double(), regard.Additive(7, 7, 11).double()
     scores = (regard.Dot(), regard.Cosine(), regard.Kernel(), *sized)
     readers = readers or {str(score): partial(regard.attend, score=score) for score in scores}
-    gru = partial(read_in_order, reader=nn.GRU(10, 3).double())
-    attending, averaging = (
-        torch.tensor([accuracy(attends, seed, steps) for seed in range(SEEDS)]) for attends in (True, False)
-    )
+    gru = nn.GRU(10, 3).double()  # which reads in order; what counts is its last state
+    recurrent = [largest_change(lambda q, k, v: gru(torch.cat([k, v], -1))[1], seed) for seed in range(SEEDS)]
+    # (seeds, right or changed)
+    attending, averaging = grid(partial(accuracy, steps=steps), (True, False), range(SEEDS))
     numbers = Numbers(
         moved=max(largest_change(read, seed) for read in readers.values() for seed in range(SEEDS)),
-        recurrent_moved=min(largest_change(gru, seed) for seed in range(SEEDS)),
-        correct=attending[:, 0].mean(),
-        correct_spread=attending[:, 0].std(),
-        averaged=averaging[:, 0].mean(),
-        averaged_spread=averaging[:, 0].std(),
+        recurrent_moved=min(recurrent),
+        **with_spread(correct=attending[:, 0], averaged=averaging[:, 0]),
         answers_changed=attending[:, 1].max(),
         chance=0.1,
     )
     names = [say("attention"), say("average pooling"), say("guessing")]
     heights = [numbers.correct, numbers.averaged, numbers.chance]
     bars = Bars(names, heights, spread=[numbers.correct_spread, numbers.averaged_spread, 0.0], colour="attention")
-    return numbers, Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
+    return numbers, single(say("measurement"), bars, y=say("share right"), height=200)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -114,16 +93,12 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The image, its pixels in the order in which they are read, and what attention makes of them."""
-    images = (
-        (cell.image, say("64 pixels")),
-        (cell.values[cell.order].reshape(8, 8), say("as they are read")),
-        (cell.shuffled.reshape(36, 36), say("asked for at 1,296 places")),
-    )
-    return Chart(
-        [Panel([Heat(values, largest=1.0, colour="truth")], title=title) for values, title in images],
-        height=160,
-        caption=say("cell"),
-    )
+    images = {
+        say("64 pixels"): cell.image,
+        say("as they are read"): cell.values[cell.order].reshape(8, 8),
+        say("asked for at 1,296 places"): cell.shuffled.reshape(36, 36),
+    }
+    return Chart(maps(images, largest=1.0, colour="truth"), say("cell"), height=160)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, 20), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=[20])

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 import regard
 from regard.models.positions import sinusoidal
-from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.tour.learning import descend, share_right
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, maps, section, seeded, single
+from regard.view.chart import Bars, Chart
 
 say = Content(__file__)
 
@@ -18,54 +18,41 @@ SEEDS, KINDS, LENGTH, SIZE = 3, 8, 10, 32
 
 
 @torch.no_grad()
-def differences(mask: regard.Mask | None, seed: int) -> tuple[float, float, float]:
+def differences(mask: regard.Mask | None) -> tuple[Tensor, ...]:
     """How far shuffled inputs lead from shuffled outputs, without and with positions; and the size of an output."""
-    torch.manual_seed(seed)
     layer = regard.MultiHead(size=24, heads=3).double()
     rows, order = torch.randn(1, 13, 24).double(), torch.randperm(13)
     positions = sinusoidal(torch.arange(13), 24).double()
     plain = layer(rows, mask=mask)
     without = layer(rows[:, order], mask=mask) - plain[:, order]
     placed = layer(rows[:, order] + positions, mask=mask) - layer(rows + positions, mask=mask)[:, order]
-    return float(without.abs().max()), float(placed.abs().max()), float(plain.square().mean().sqrt())
-
-
-class Reader(nn.Module):
-    """Self-attention over tokens; every token has to say which one came first."""
-
-    def __init__(self, placed: bool) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(KINDS, SIZE)
-        self.attention = regard.MultiHead(SIZE, heads=1)
-        self.classify = nn.Linear(SIZE, KINDS)
-        self.placed = placed
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        rows = self.embedding(tokens)  # (batch, n, size)
-        if self.placed:
-            rows = rows + sinusoidal(torch.arange(LENGTH), SIZE)
-        logits: Tensor = self.classify(self.attention(rows))
-        return logits
+    return without.abs().max(), placed.abs().max(), plain.square().mean().sqrt()
 
 
 def accuracy(placed: bool, seed: int, steps: int) -> float:
-    """Of naming the first token of new sequences."""
+    """Self-attention over tokens, each of which has to say which one came first: how many are right, of new ones."""
     torch.manual_seed(seed)
-    model = Reader(placed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(steps):
-        tokens = torch.randint(KINDS, (64, LENGTH))
-        loss = functional.cross_entropy(model(tokens).mT, tokens[:, :1].expand(-1, LENGTH))
-        descend(optimizer, loss)
+    layers = nn.Embedding(KINDS, SIZE), regard.MultiHead(SIZE, heads=1), nn.Linear(SIZE, KINDS)
+    embedding, attention, classify = layers
+    positions = sinusoidal(torch.arange(LENGTH), SIZE) if placed else torch.zeros(LENGTH, SIZE)
+
+    def answers(count: int) -> tuple[Tensor, Tensor]:
+        tokens = torch.randint(KINDS, (count, LENGTH))
+        return classify(attention(embedding(tokens) + positions)), tokens[:, :1].expand(-1, LENGTH)
+
+    def loss() -> Tensor:
+        logits, first = answers(64)
+        return functional.cross_entropy(logits.mT, first)
+
+    descend(nn.ModuleList(layers).parameters(), loss, steps, 1e-2)
     with torch.no_grad():
-        tokens = torch.randint(KINDS, (500, LENGTH))
-        return float((model(tokens).argmax(-1) == tokens[:, :1]).double().mean())
+        return share_right(*answers(500))
 
 
 def measure(steps: int = 200, mask: regard.Mask | None = None) -> Measured:
     """Shuffle, and learn what needs order. mask: with which self-attention looks."""
-    without, placed, size = torch.tensor([differences(mask, seed) for seed in range(SEEDS)]).T
-    learned = torch.tensor([[accuracy(kind, seed, steps) for seed in range(SEEDS)] for kind in (False, True)])
+    without, placed, size = seeded(partial(differences, mask), range(SEEDS)).float().T
+    learned = grid(partial(accuracy, steps=steps), (False, True), range(SEEDS))
     # How often the most frequent token of a sequence is its first one: the best that a set can tell.
     tokens = torch.randint(KINDS, (10_000, LENGTH), generator=torch.Generator().manual_seed(0))
     numbers = Numbers(
@@ -80,7 +67,7 @@ def measure(steps: int = 200, mask: regard.Mask | None = None) -> Measured:
     names = [say("positions"), say("none"), say("most frequent token")]
     heights = [numbers.right_placed, numbers.right_without, numbers.chance]
     bars = Bars(names, heights, spread=[numbers.spreads[1], numbers.spreads[0], 0.0], colour="attention")
-    return numbers, Chart([Panel([bars], y=say("share right"))], height=200, caption=say("measurement"))
+    return numbers, single(say("measurement"), bars, y=say("share right"), height=200)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -96,14 +83,13 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The pattern of positions, and what is left of the outputs when the shuffled ones are taken away."""
-    feature, place = say("feature"), say("position")
+    left = maps({say("encoding"): (1 + cell.positions) / 2}, say("feature"), say("position"), colour="truth")
+    differences = {
+        say("difference, no positions"): cell.equivariance.abs(),
+        say("difference, with them"): cell.with_positions.abs(),
+    }
     largest = float(max(cell.without, cell.placed))
-    panels = [
-        Panel([Heat((1 + cell.positions) / 2, colour="truth")], x=feature, y=place, title=say("encoding")),
-        Panel([Heat(cell.equivariance.abs(), largest=largest)], x=feature, title=say("difference, no positions")),
-        Panel([Heat(cell.with_positions.abs(), largest=largest)], x=feature, title=say("difference, with them")),
-    ]
-    return Chart(panels, caption=say("cell"))
+    return Chart([*left, *maps(differences, say("feature"), largest=largest)], say("cell"))
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=partial(measure, 10), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=[10])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import regard
 from regard.tour.cells import run_plain
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -19,24 +19,18 @@ SEEDS, SIZE, WORDS = 3, 24, 31
 Model = Callable[[Tensor], Tensor]  # rows (1, n, size), or ids (1, n), to outputs (1, n, …)
 
 
-def cell_layer() -> Model:
-    """The plain cell's layer with its mask."""
-    variables = run_plain(SECTION)
-    layer, causal_mask = variables["layer"], variables["causal_mask"]
-    return lambda rows: layer(rows[0], causal_mask(rows.shape[1]))[None]
-
-
-def models(mask: regard.Mask) -> dict[str, tuple[Model, bool]]:
-    """Everything that is masked, and whether it reads words."""
+def models(mask: regard.Mask) -> list[tuple[Model, bool]]:
+    """Everything that is masked, and whether it reads words: also the plain cell's layer with its own mask."""
     text = regard.LanguageModel(vocab_size=WORDS, size=SIZE, layers=3, heads=3).eval()
     heads = regard.MultiHead(size=SIZE, heads=3)
     additive = regard.MultiHead(size=SIZE, heads=3, score="additive")
-    return {
-        "cell": (cell_layer(), False),
-        "heads": (partial(heads, mask=mask), False),
-        "additive": (partial(additive, mask=mask), False),
-        "language model": (text, True),
-    }
+    cell = Cell(**run_plain(SECTION))
+    layers = (
+        lambda rows: cell.layer(rows[0], cell.causal_mask(rows.shape[1]))[None],
+        partial(heads, mask=mask),
+        partial(additive, mask=mask),
+    )
+    return [*((layer, False) for layer in layers), (text, True)]
 
 
 @torch.no_grad()
@@ -56,7 +50,7 @@ def measure(mask: regard.Mask | None = None) -> Measured:
         chosen = models(regard.causal() if mask is None else mask)
         open_layer = regard.MultiHead(size=SIZE, heads=3)
         for n in (16, 300):
-            for model, words in chosen.values():
+            for model, words in chosen:
                 moved = changed(model, words, n)
                 past, tried = past + int(moved[: n // 2].sum()), tried + n // 2
                 future.append(moved[n // 2 :].double().mean())
@@ -80,11 +74,11 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """The weights, and for each token whether its output changed."""
     panels = [
-        Panel([Heat(cell.weights)], x=say("key"), y=say("query"), title=say("weights")),
-        Panel([Heat(cell.masked)], x=say("feature"), title=say("changed, masked"), share=1.5),
-        Panel([Heat(cell.unmasked)], x=say("feature"), title=say("changed, no mask"), share=1.5),
+        Panel([Heat(cell.weights)], say("key"), say("query"), say("weights")),
+        Panel([Heat(cell.masked)], say("feature"), title=say("changed, masked"), share=1.5),
+        Panel([Heat(cell.unmasked)], say("feature"), title=say("changed, no mask"), share=1.5),
     ]
-    return Chart(panels, caption=say("cell", now=cell.now))
+    return Chart(panels, say("cell", now=cell.now))
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

@@ -1,7 +1,7 @@
 """Claim 25: splitting the input over several heads raises the expressive power."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 import torch
@@ -12,8 +12,8 @@ from regard import attend
 from regard.data.grammar import corpus
 from regard.data.words import split
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, Text, by_seed, show
-from regard.view.chart import Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Text, by_seed, grid, maps, section, show
+from regard.view.chart import Chart, Panel
 
 say = Content(__file__)
 
@@ -57,8 +57,7 @@ class Readers(nn.Module):
 
     def _project(self, rows: Tensor, matrix: Tensor) -> Tensor:
         """(models, count, n, SIZE) → (models, count, heads, n, head size)."""
-        projected = (rows.flatten(1, 2) @ matrix).view(*rows.shape[:3], self.heads, -1)
-        return projected.transpose(2, 3)
+        return (rows.flatten(1, 2) @ matrix).view(*rows.shape[:3], self.heads, -1).transpose(2, 3)
 
 
 def places(count: int, held_out: bool) -> Batch:
@@ -96,35 +95,30 @@ def trained_loss(sample: Sample, heads: int, seeds: Sequence[int], steps: int, h
         return losses.view(len(logits), -1).mean(1)
 
     torch.manual_seed(0)
-    optimizer = torch.optim.Adam(models.parameters(), lr=1e-2, fused=True)
-    for _ in range(steps):
-        descend(optimizer, losses(64, False).sum())
+    descend(models.parameters(), lambda: losses(64, False), steps, 1e-2, fused=True)
     with torch.no_grad():
         return losses(2_000, True).view(2, len(seeds))
 
 
 def run(seeds: Sequence[int] = range(5), steps: int = 150, heads: Sequence[int] = HEADS) -> Measured:
     """1, 2, 4 and 8 heads on both tasks, with both kinds of positions."""
-    grid = [trained_loss(sample, count, seeds, steps) for sample, count in product((places, words), heads)]
-    losses = torch.stack(grid).unflatten(0, (2, len(heads))).transpose(1, 2)  # (tasks, positions, heads, seeds)
+    losses = grid(lambda sample, count: trained_loss(sample, count, seeds, steps), (places, words), heads)
+    losses = losses.transpose(1, 2)  # (tasks, positions, heads, seeds)
     gains = (losses[:, :, 0] - losses[:, :, -1]).flatten(0, 1)  # (tasks · positions, seeds)
     mean = losses.mean(-1).flatten(0, 1)
     numbers = Numbers(
         gains=gains.mean(1),
         spreads=gains.std(1),
         heads=heads,
-        places_scores=mean[0],
-        places_added=mean[1],
-        words_scores=mean[2],
-        words_added=mean[3],
+        **dict(zip(("places_scores", "places_added", "words_scores", "words_added"), mean, strict=True)),
         seeds=len(seeds),
     )
     panels = []
     for task, title in zip(losses, TASKS, strict=True):
         kinds = zip(task, KINDS, ("attention", "truth"), strict=True)
         marks = [mark for by_heads, label, colour in kinds for mark in by_seed(heads, by_heads, label, colour)]
-        panels.append(Panel(marks, x=say("heads"), y=say("loss"), title=title))
-    return numbers, Chart(panels, caption=say("measurement"))
+        panels.append(Panel(marks, say("heads"), say("loss"), title))
+    return numbers, Chart(panels, say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -137,18 +131,8 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The map of each head."""
-    panels = [
-        Panel([Heat(weights, largest=cell.largest)], title=say("head {number}", number=number))
-        for number, weights in enumerate(cell.maps[:8], 1)
-    ]
-    return Chart(panels, columns=min(len(panels), 4), caption=say("cell"))
+    heads = {say("head {number}", number=number): weights for number, weights in enumerate(cell.maps[:8], 1)}
+    return Chart(maps(heads, largest=cell.largest), say("cell"), columns=min(len(heads), 4))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    full=partial(run, range(5), 1_000),
-    rehearsal=partial(run, range(2), 5),
-    judge=judge,
-)
+SECTION = section(say, draw, judge, run, full=(range(5), 1_000), rehearsal=(range(2), 5))

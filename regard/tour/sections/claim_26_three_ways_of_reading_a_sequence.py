@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,8 @@ from torch.nn import functional
 
 from regard import MultiHead, attend
 from regard.measure import least_seconds, peak_memory
-from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.learning import descend, share_right
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section
 from regard.view.chart import Bars, Chart, Line, Panel
 
 say = Content(__file__)
@@ -66,86 +67,68 @@ DEEP = partial(Convolutions, (1, 2, 4, 8, 16))  # which sees 62 places back
 Make = Callable[[], nn.Module]
 
 
-def questions(distance: int, count: int) -> tuple[Tensor, Tensor]:
-    """Sequences (count, distance + 1) that begin with a symbol to be remembered, and that symbol."""
-    words = torch.randint(SYMBOLS, SYMBOLS + FILLERS, (count, distance + 1))
-    words[:, 0] = torch.randint(SYMBOLS, (count,))
-    return words, words[:, 0]
-
-
 def recalled(make: Make, seed: int, steps: int) -> list[float]:
     """The share of new questions answered right at each distance, after training on all of them in turn."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Embedding(SYMBOLS + FILLERS, SIZE), make(), nn.Linear(SIZE, SYMBOLS))
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
-    for step in range(steps):
-        words, wanted = questions(DISTANCES[step % len(DISTANCES)], 32)
-        descend(optimizer, functional.cross_entropy(model(words)[:, -1], wanted))
-    shares = []
+    distances = cycle(DISTANCES)
+
+    def answers(distance: int, count: int) -> tuple[Tensor, Tensor]:
+        """To sequences that begin with a symbol to be remembered, and that symbol."""
+        words = torch.randint(SYMBOLS, SYMBOLS + FILLERS, (count, distance + 1))
+        words[:, 0] = torch.randint(SYMBOLS, (count,))
+        return model(words)[:, -1], words[:, 0]
+
+    def loss() -> Tensor:
+        return functional.cross_entropy(*answers(next(distances), 32))
+
+    descend(model.parameters(), loss, steps, 5e-3, fused=True)
     with torch.no_grad():
-        for distance in DISTANCES:
-            words, wanted = questions(distance, 256)
-            shares.append(float((model(words)[:, -1].argmax(-1) == wanted).float().mean()))
-    return shares
+        return [share_right(*answers(distance, 256)) for distance in DISTANCES]
 
 
 @torch.no_grad()
-def reading_times(models: Sequence[nn.Module], rounds: int = 15) -> Tensor:
-    """Seconds for as many vectors in sequences of each length, (models, lengths)."""
-    columns = []
+def costs(models: Sequence[nn.Module]) -> tuple[Tensor, list[float]]:
+    """Seconds for as many vectors in sequences of each length, (models, lengths). And the megabytes for one long
+    sequence: recurrent, convolution, attention with its weights kept, and not kept."""
+    times = []
     for length in LENGTHS:
         rows = torch.randn(TOKENS // length, length, SIZE)
-        columns.append(least_seconds(*(partial(model, rows) for model in models), rounds=rounds))
-    return torch.tensor(columns).T
-
-
-def slope(times: Tensor) -> Tensor:
-    """By which power of the length the times grow: 1 where they are proportional to it, 0 where they stay."""
-    x = torch.tensor(LENGTHS).log()
-    x = x - x.mean()
-    return (times.log() * x).sum(-1) / x.square().sum()
-
-
-@torch.no_grad()
-def megabytes(attention: Make) -> list[float]:
-    """The memory for one long sequence: recurrent, convolution, attention with its weights kept, and not kept."""
+        times.append(least_seconds(*(partial(model, rows) for model in models), rounds=15))
     rows = torch.randn(1, LONG, SIZE)
-    works: list[Callable[[], object]] = [partial(make(), rows) for make in (Recurrent, Convolutions, attention)]
-    works[2] = partial(attend, rows, rows, rows, need_weights=True)
-    works.append(partial(attend, rows, rows, rows))
-    return [max(peak_memory(work), 4e-6 * rows.numel()) for work in works]  # the output at least
+    attention = partial(attend, rows, rows, rows)
+    works = partial(Recurrent(), rows), partial(Convolutions(), rows), partial(attention, need_weights=True), attention
+    return torch.tensor(times).T, [max(peak_memory(work), 4e-6 * rows.numel()) for work in works]  # at least the output
 
 
 def run(seeds: Sequence[int] = range(3), steps: int = 150, attention: Make = SelfAttention) -> Measured:
     """Teach each to recall, then see what time and memory they take as sequences get longer."""
     kinds = (Recurrent, Convolutions, attention, DEEP)
-    shares = torch.tensor(
-        [[recalled(make, seed, steps) for seed in seeds] for make in kinds]
-    )  # (kinds, seeds, distances)
-    times, memory, mean = reading_times([make() for make in kinds]), megabytes(attention), shares.mean(1)
+    shares = grid(partial(recalled, steps=steps), kinds, seeds)  # (kinds, seeds, distances)
+    (times, memory), mean = costs([make() for make in kinds]), shares.mean(1)
+    # By which power of the length the times grow: 1 where they are proportional to it, 0 where they stay
+    powers = torch.tensor(LENGTHS).log()
+    away = powers - powers.mean()
+    slopes = (times.log() * away).sum(-1) / away.square().sum()
     numbers = Numbers(
         far=mean[:, -1],
         spreads=shares[:, :, -1].std(1),
         distances=DISTANCES,
-        recurrent=mean[0],
-        convolution=mean[1],
-        attention=mean[2],
-        slopes=slope(times)[:3],
+        **dict(zip(("recurrent", "convolution", "attention"), mean, strict=False)),
+        slopes=slopes[:3],
         lengths=LENGTHS,
         megabytes=memory,
         price=memory[2] / memory[1],
         price_streamed=memory[3] / memory[1],
         guessing=1 / SYMBOLS,
     )
-    recall, reading = [], []
-    for name, colour, share, seconds in zip(NAMES, COLOURS, mean, times, strict=True):
-        recall.append(Line(DISTANCES, share, name, colour, dots=True))
-        reading.append(Line(LENGTHS, 1e3 * seconds, name, colour, dots=True))
-    panels = [
-        Panel(recall, x=say("distance"), y=say("share recalled"), y_limits=(0, 1.05)),
-        Panel(reading, x=say("length"), y=say("ms for 256 vectors"), x_log=True, y_log=True),
-    ]
-    return numbers, Chart(panels, caption=say("measurement"))
+    recall, reading = (
+        [Line(x, row, name, colour, dots=True) for row, name, colour in zip(rows, NAMES, COLOURS, strict=True)]
+        for x, rows in ((DISTANCES, mean), (LENGTHS, 1e3 * times))
+    )
+    left = Panel(recall, say("distance"), say("share recalled"), y_limits=(0, 1.05))
+    right = Panel(reading, say("length"), say("ms for 256 vectors"), x_log=True, y_log=True)
+    return numbers, Chart([left, right], say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -163,17 +146,10 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The chains of operations, and the inputs that are reached."""
-    titles = (say("operations that wait for one another"), say("inputs that the last output depends on"))
-    return Chart(
-        [
-            Panel([Bars(NAMES[:3], heights, colour="attention")], title=title)
-            for heights, title in zip((cell.chains, cell.reach), titles, strict=True)
-        ],
-        caption=say("cell", n=cell.n),
-        height=220,
-    )
+    chains, reach = (Bars(NAMES[:3], heights, colour="attention") for heights in (cell.chains, cell.reach))
+    left = Panel([chains], title=say("operations that wait for one another"))
+    right = Panel([reach], title=say("inputs that the last output depends on"))
+    return Chart([left, right], say("cell", n=cell.n), height=220)
 
 
-SECTION = Section(
-    **say.fields, show=draw, run=run, full=partial(run, range(5), 600), rehearsal=partial(run, range(2), 5), judge=judge
-)
+SECTION = section(say, draw, judge, run, full=(range(5), 600), rehearsal=(range(2), 5))

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from regard import Block, FeedForward, MultiHead
 from regard.models.packing import SequenceInfo
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Chart, Heat, Panel
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, maps, section
+from regard.view.chart import Chart
 
 say = Content(__file__)
 
@@ -58,15 +58,9 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """How far each number moves."""
-    titles = (say("with attention"), say("attention cut"))
-    largest, rows = max(cell.moved.max().item(), cell.moved_cut.max().item()), say("vector")
-    return Chart(
-        [
-            Panel([Heat(moved, largest=largest / 4)], x=say("feature"), y=rows, title=title)
-            for moved, title in zip((cell.moved.detach(), cell.moved_cut.detach()), titles, strict=True)
-        ],
-        caption=say("cell", place=cell.place),
-    )
+    moved = {say("with attention"): cell.moved.detach(), say("attention cut"): cell.moved_cut.detach()}
+    largest = max(values.max().item() for values in moved.values())
+    return Chart(maps(moved, say("feature"), say("vector"), largest=largest / 4), say("cell", place=cell.place))
 
 
-SECTION = Section(**say.fields, show=draw, run=run, judge=judge)
+SECTION = section(say, draw, judge, run)

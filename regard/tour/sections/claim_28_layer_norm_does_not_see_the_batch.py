@@ -1,15 +1,14 @@
 """Claim 28: layer norm rather than batch norm."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, maps, section, single
 from regard.tour.sections.claim_37_residual_connections import SIZE, SYMBOLS, Norm, Stack
-from regard.view.chart import Bars, Chart, Heat, Panel
+from regard.view.chart import Bars, Chart
 
 say = Content(__file__)
 
@@ -25,17 +24,19 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(rows.flatten(0, 1)).view(rows.shape)
 
 
-def trained_loss(norm: Norm, batch: int, steps: int, seed: int) -> float:
+def trained_loss(norm: Norm, plan: tuple[int, int], seed: int) -> Tensor:
     """At inference, on sequences of all lengths, after training with batches of this size and of any length."""
     torch.manual_seed(seed)
+    batch, steps = plan
     model = Stack(1, longest=LONGEST, norm=norm)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
-    for _ in range(steps):
-        descend(optimizer, model.loss(torch.randint(SYMBOLS, (batch, int(torch.randint(3, LONGEST + 1, ()))))))
+
+    def loss(count: int, length: int) -> Tensor:
+        return model.loss(torch.randint(SYMBOLS, (count, length)))
+
+    descend(model.parameters(), lambda: loss(batch, int(torch.randint(3, LONGEST + 1, ()))), steps, 5e-3, fused=True)
     model.eval()
     with torch.no_grad():
-        losses = [model.loss(torch.randint(SYMBOLS, (64, length))) for length in range(3, LONGEST + 1)]
-    return float(torch.stack(losses).mean())
+        return torch.stack([loss(64, length) for length in range(3, LONGEST + 1)]).mean()
 
 
 @torch.no_grad()
@@ -56,9 +57,8 @@ def run(
     seeds: Sequence[int] = range(3), plans: Sequence[tuple[int, int]] = PLANS, layer: Norm = nn.LayerNorm
 ) -> Measured:
     """The same sequence in other batches, then a small Transformer with each norm."""
-    losses = torch.tensor(
-        [[[trained_loss(norm, *plan, seed) for seed in seeds] for plan in plans] for norm in (layer, BatchNorm)]
-    )  # (layer or batch norm, batch sizes, seeds)
+    # (layer or batch norm, batch sizes, seeds)
+    losses = grid(trained_loss, (layer, BatchNorm), plans, seeds)
     gaps = losses[1] - losses[0]
     numbers = Numbers(
         layer=max(moved(layer, True), moved(layer, False)),
@@ -78,8 +78,7 @@ def run(
         Bars(names, by_batch.mean(-1), name, colour, spread=by_batch.std(-1))
         for by_batch, name, colour in zip(losses, NAMES, ("attention", "pooled"), strict=True)
     ]
-    panel = Panel(bars, x=say("sequences in a batch"), y=say("loss"))
-    return numbers, Chart([panel], caption=say("measurement"), height=220)
+    return numbers, single(say("measurement"), *bars, x=say("sequences in a batch"), y=say("loss"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -92,22 +91,13 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """How far each number of the sample moves."""
-    titles = (NAMES[0], say("batch norm, training"), say("batch norm, inference"))
-    maps = (cell.layer, cell.training, cell.inference)
-    return Chart(
-        [
-            Panel([Heat(moved, largest=2.0)], x=say("feature"), y=say("vector"), title=title)
-            for moved, title in zip(maps, titles, strict=True)
-        ],
-        caption=say("cell", others=cell.others),
-    )
+    moved = {
+        NAMES[0]: cell.layer,
+        say("batch norm, training"): cell.training,
+        say("batch norm, inference"): cell.inference,
+    }
+    return Chart(maps(moved, say("feature"), say("vector"), largest=2.0), say("cell", others=cell.others))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    full=partial(run, range(5), ((1, 2_000), (2, 1_000), (4, 600), (32, 300))),
-    rehearsal=partial(run, range(2), ((1, 3), (4, 3))),
-    judge=judge,
-)
+LONGER = ((1, 2_000), (2, 1_000), (4, 600), (32, 300))
+SECTION = section(say, draw, judge, run, full=(range(5), LONGER), rehearsal=(range(2), ((1, 3), (4, 3))))

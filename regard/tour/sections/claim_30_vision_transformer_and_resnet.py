@@ -1,7 +1,6 @@
 """Claim 30: with little data ViT trails a ResNet of equal size, and surpasses it after enough pretraining."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,8 +9,8 @@ from torch.nn import functional
 from regard import ResNet, ViT
 from regard.data.fetching import fetch
 from regard.data.images import DigitImages, ImageSet, find_images, store_images, stored_part
-from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, by_seed, points
+from regard.tour.learning import ADAMW, descend, share_right
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, by_seed, grid, points, section, single
 from regard.view.chart import Chart, Heat, Panel
 
 say = Content(__file__)
@@ -44,20 +43,6 @@ def load(source: str, seed: int, most: int) -> tuple[Labelled, Labelled]:
     return train, test
 
 
-def fit(model: Model, images: Labelled, count: int, steps: int) -> Model:
-    """Train on the first `count` of these images."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
-    for chosen in torch.randint(count, (steps, 32)):
-        descend(optimizer, functional.cross_entropy(model(images[0][chosen]), images[1][chosen]))
-    return model.eval()
-
-
-@torch.no_grad()
-def accuracy(model: Model, images: Labelled) -> float:
-    """The share of images that are classified right."""
-    return float((model(images[0]).argmax(-1) == images[1]).float().mean())
-
-
 def run(
     source: str = "digits",
     seeds: Sequence[int] = range(3),
@@ -66,33 +51,45 @@ def run(
     kinds: Sequence[Callable[[int], Model]] = KINDS,
 ) -> Measured:
     """Both on the same images, few and more, for as many steps."""
-    accuracies = torch.zeros(2, 2, len(seeds), len(counts))  # (test or training, ViT or ResNet, seeds, counts)
-    for row, seed in enumerate(seeds):
-        train, test = load(source, seed, max(counts))
-        for column, count in enumerate(counts):
-            for kind, make in enumerate(kinds):
-                torch.manual_seed(seed)
-                model = fit(make(train[0].shape[-1]), train, count, steps)
-                accuracies[0, kind, row, column] = accuracy(model, test)
-                accuracies[1, kind, row, column] = accuracy(model, (train[0][:count], train[1][:count]))
-    gaps = accuracies[0, 0] - accuracies[0, 1]  # (seeds, counts)
+
+    def of_seed(seed: int) -> Tensor:
+        (images, classes), test = load(source, seed, max(counts))
+
+        def accuracies(make: Callable[[int], Model], count: int) -> list[float]:
+            torch.manual_seed(seed)
+            model = make(images.shape[-1])
+            batches = iter(torch.randint(count, (steps, 32)))
+
+            def loss() -> Tensor:
+                chosen = next(batches)
+                return functional.cross_entropy(model(images[chosen]), classes[chosen])
+
+            descend(model.parameters(), loss, steps, 3e-3, **ADAMW)
+            model.eval()
+            with torch.no_grad():
+                return [share_right(model(test[0]), test[1]), share_right(model(images[:count]), classes[:count])]
+
+        return grid(accuracies, kinds, counts)
+
+    tested, fitted = grid(of_seed, seeds).permute(3, 1, 0, 2)  # (ViT or ResNet, seeds, counts) each
+    gaps = tested[0] - tested[1]  # (seeds, counts)
     numbers = Numbers(
         gap=gaps.mean(),
         spread=gaps.mean(1).std(),
         images=counts,
-        vit=accuracies[0, 0].mean(0),
-        resnet=accuracies[0, 1].mean(0),
+        vit=tested[0].mean(0),
+        resnet=tested[1].mean(0),
         gaps=gaps.mean(0),
         spreads=gaps.std(0),
-        vit_fitted=accuracies[1, 0].mean(0),
-        resnet_fitted=accuracies[1, 1].mean(0),
+        vit_fitted=fitted[0].mean(0),
+        resnet_fitted=fitted[1].mean(0),
         parameters=[make(8).parameter_count for make in kinds],
         seeds=len(seeds),
     )
-    names = zip(accuracies[0], ("ViT", "ResNet"), ("attention", "truth"), strict=True)
+    names = zip(tested, ("ViT", "ResNet"), ("attention", "truth"), strict=True)
     marks = [mark for shares, name, colour in names for mark in by_seed(counts, shares.T, name, colour)]
-    panel = Panel(marks, x=say("images to learn from"), y=say("accuracy"), y_limits=(0, 1))
-    return numbers, Chart([panel], caption=say("measurement"))
+    count, share = say("images to learn from"), say("accuracy")
+    return numbers, single(say("measurement"), *marks, x=count, y=share, y_limits=(0, 1))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -111,20 +108,12 @@ def draw(cell: Cell) -> Chart:
     patches = images.unfold(1, 2, 2).unfold(2, 2, 2).reshape(-1, 16, 4)
     x = cell.vit.embed(patches) + cell.positional_encoding(16, 32)
     looked_at = cell.vit.blocks[0].attention.weights(x).mean((1, 2)).view(-1, 4, 4)  # over heads and queries
-    named = [say("read as {guess}", guess=guess) for guess in guesses]
-    digit_panels = [
-        Panel([Heat(image + 1, colour="ink")], title=name) for image, name in zip(images, named, strict=True)
+    digits = [
+        Panel([Heat(image + 1, colour="ink")], title=say("read as {guess}", guess=guess))
+        for image, guess in zip(images, guesses, strict=True)
     ]
-    return Chart(
-        [*digit_panels, *(Panel([Heat(weights)]) for weights in looked_at)], columns=4, height=130, caption=say("cell")
-    )
+    return Chart([*digits, *(Panel([Heat(weights)]) for weights in looked_at)], say("cell"), height=130, columns=4)
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    full=partial(run, "fashion-mnist", range(3), 1_000, (600, 6_000, 50_000)),
-    rehearsal=partial(run, "digits", range(2), 2, (30, 60)),
-    judge=judge,
-)
+LONGER = ("fashion-mnist", range(3), 1_000, (600, 6_000, 50_000))
+SECTION = section(say, draw, judge, run, full=LONGER, rehearsal=("digits", range(2), 2, (30, 60)))

@@ -1,19 +1,17 @@
 """Claim 31: query → key → value is a search engine."""
 
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
+from sklearn.feature_extraction.text import CountVectorizer
 from torch import Tensor
 
 import regard
 from regard.data.fetching import fetch
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, show
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, show, single
 from regard.tour.sections.claim_19_where_on_looks import pretrained
 from regard.view.chart import Bars, Chart, Heat, Panel
 
@@ -30,19 +28,13 @@ class Entry(NamedTuple):
     same_words: str
 
 
-def read_entries(text: str) -> tuple[Entry, ...]:
-    """Two lines for each: the document, and its questions with | between them."""
-    lines = text.strip().splitlines()
-    pairs = zip(lines[::2], lines[1::2], strict=True)
-    return tuple(Entry(document, *map(str.strip, questions.split("|"))) for document, questions in pairs)
-
-
-ENGLISH, CHINESE = read_entries(say.data["English"]), read_entries(say.data["Chinese"])
-LIBRARIES = {"en": ENGLISH, "zh": CHINESE}
+LIBRARIES: dict[str, list[Entry]] = {}
+for code, language in (("en", "English"), ("zh", "Chinese")):
+    lines = iter(say.data[language].splitlines())  # two for each: the document, and its questions with | between them
+    LIBRARIES[code] = [Entry(document, *map(str.strip, next(lines).split("|"))) for document in lines]
 Embed = Callable[[Sequence[str]], Tensor]  # texts → vectors (texts, size)
 
 
-@cache
 def encoder(language: str) -> regard.Encoder:
     """MiniLM for English, installed as a package or fetched; m3e-small for Chinese, fetched."""
     minilm = pretrained() if language == "en" else None
@@ -60,23 +52,13 @@ def terms(text: str) -> list[str]:
 
 def bm25(questions: Sequence[str], documents: Sequence[str], k: float = 1.5, b: float = 0.75) -> Tensor:
     """The scores (questions, documents) of the formula that search engines rank by."""
-    counts = [Counter(terms(document)) for document in documents]
-    mean = sum(map(Counter.total, counts)) / len(counts)
-    scores = torch.zeros(len(questions), len(documents))
-    for row, question in enumerate(questions):
-        for term in terms(question):
-            having = sum(term in count for count in counts)
-            rarity = math.log(1 + (len(counts) - having + 0.5) / (having + 0.5))
-            for column, count in enumerate(counts):
-                often = count[term] / (count[term] + k * (1 - b + b * count.total() / mean))
-                scores[row, column] += rarity * often * (k + 1)
-    return scores
-
-
-def reciprocal_ranks(scores: Tensor) -> Tensor:
-    """1/rank of the right document of each question, which is that of its own number; equals share their ranks."""
-    right = scores.diagonal()[:, None]
-    return 1 / (1 + (scores > right).sum(-1) + ((scores == right).sum(-1) - 1) / 2)
+    vectorizer = CountVectorizer(analyzer=terms)
+    counts = torch.from_numpy(vectorizer.fit_transform(documents).toarray()).double()  # (documents, terms)
+    asked = torch.from_numpy(vectorizer.transform(questions).toarray()).double()
+    having, lengths = (counts > 0).sum(0), counts.sum(1, keepdim=True)
+    rarity = torch.log(1 + (len(counts) - having + 0.5) / (having + 0.5))
+    often = counts / (counts + k * (1 - b + b * lengths / lengths.mean()))
+    return ((k + 1) * asked @ (rarity * often).T).float()
 
 
 def search(entries: Sequence[Entry], questions: Sequence[str], embed: Embed) -> tuple[Tensor, Tensor]:
@@ -87,7 +69,10 @@ def search(entries: Sequence[Entry], questions: Sequence[str], embed: Embed) -> 
     documents = [entry.document for entry in entries]
     query, key, value = embed(questions), embed(documents), torch.eye(len(documents))
     weights = regard.attend(query, key, value, score=regard.Cosine(TEMPERATURE))
-    return torch.stack([reciprocal_ranks(weights), reciprocal_ranks(bm25(questions, documents))]), weights
+    scores = torch.stack([weights, bm25(questions, documents)])
+    right = scores.diagonal(dim1=-2, dim2=-1)[..., None]  # of the document with the question's number
+    # Equals share their ranks.
+    return 1 / (1 + (scores > right).sum(-1) + ((scores == right).sum(-1) - 1) / 2), weights
 
 
 @torch.no_grad()
@@ -101,17 +86,15 @@ def measure(encoders: Mapping[str, Embed]) -> Measured:
     ranks = torch.stack([ranks for ranks, _ in searches], 1)
     ranked = ranks.unflatten(1, (2, 2))  # (ways, languages, kinds, questions)
     gain = (ranked[0] - ranked[1]).flatten(1)  # (languages, questions of both kinds)
+    by_language: dict[str, Tensor] = {}
+    for way, both in zip(("", "words_"), ranked, strict=True):
+        for code, of_language in zip(LIBRARIES, both, strict=True):
+            by_language[f"{way}first_{code}"] = (of_language == 1).sum()
+            by_language[f"{way}reciprocal_{code}"] = of_language.mean(-1)
     numbers = Numbers(
-        documents=len(ENGLISH),
+        **by_language,
+        documents=len(LIBRARIES["en"]),
         questions=gain.shape[1],
-        first_en=(ranked[0, 0] == 1).sum(),
-        first_zh=(ranked[0, 1] == 1).sum(),
-        words_first_en=(ranked[1, 0] == 1).sum(),
-        words_first_zh=(ranked[1, 1] == 1).sum(),
-        reciprocal_en=ranked[0, 0].mean(-1),
-        words_reciprocal_en=ranked[1, 0].mean(-1),
-        reciprocal_zh=ranked[0, 1].mean(-1),
-        words_reciprocal_zh=ranked[1, 1].mean(-1),
         gains=gain.mean(1),
         errors=gain.std(1) / gain.shape[1] ** 0.5,
         weight=torch.stack([weights.diagonal().mean() for _, weights in searches]).mean(),
@@ -120,37 +103,28 @@ def measure(encoders: Mapping[str, Embed]) -> Measured:
     names = [say(f"{language}, {kind} words") for language in ("English", "Chinese") for kind in ("other", "same")]
     attention, words = ranked.mean(-1).flatten(1)
     bars = [Bars(names, attention, say("attention"), "attention"), Bars(names, words, "BM25", "truth")]
-    heat = Heat(searches[2][1], largest=1.0, rows=[entry.other_words for entry in CHINESE])
-    panels = [
-        Panel(bars, y=say("mean of 1/rank"), y_limits=(0.0, 1.05)),
-        Panel([heat], x=say("document (key)"), title=say("Chinese, other words"), share=1.4),
-    ]
-    return numbers, Chart(panels, columns=1, height=210, caption=say("measurement"))
-
-
-def run() -> Measured:
-    """With real encoders."""
-    return measure({language: encoder(language).embed for language in LIBRARIES})
-
-
-def letters(texts: Sequence[str]) -> Tensor:
-    """Vectors that count letters: no encoder, for rehearsals."""
-    counts = [torch.tensor([text.count(letter) for letter in "aeiorstn的一是在"]) for text in texts]
-    return torch.stack(counts) + 0.1
+    heat = Heat(searches[2][1], largest=1.0, rows=[entry.other_words for entry in LIBRARIES["zh"]])
+    top = Panel(bars, y=say("mean of 1/rank"), y_limits=(0.0, 1.05))
+    bottom = Panel([heat], say("document (key)"), title=say("Chinese, other words"), share=1.4)
+    return numbers, Chart([top, bottom], say("measurement"), height=210, columns=1)
 
 
 def rehearse() -> Measured:
-    """Without weights."""
+    """Without encoders: with vectors that count letters."""
+
+    def letters(texts: Sequence[str]) -> Tensor:
+        return 0.1 + torch.tensor([[text.count(letter) for letter in "aeiorstn的一是在"] for text in texts])
+
     return measure(dict.fromkeys(LIBRARIES, letters))
 
 
 def judge(numbers: Numbers) -> Criteria:
     """The right one first for most, and no worse than a search engine's formula."""
     yield numbers.criterion(min(numbers.first_en, numbers.first_zh) > 0.8 * numbers.questions, say("first"))
-    for index, (code, language) in enumerate((("en", say("English")), ("zh", say("Chinese")))):
+    for index, (code, name) in enumerate((("en", say("English")), ("zh", say("Chinese")))):
         names = ("words_first", "reciprocal", "words_reciprocal")
         values: dict[str, Any] = {name: show(getattr(numbers, f"{name}_{code}")) for name in names}
-        values |= {"language": language, "gain": numbers.gains[index], "error": numbers.errors[index]}
+        values |= {"language": name, "gain": numbers.gains[index], "error": numbers.errors[index]}
         yield numbers.criterion(values["gain"] > -2 * values["error"], say("no worse than BM25"), **values)
 
 
@@ -158,8 +132,9 @@ def draw(cell: Cell) -> Chart:
     """The weights of the question over the pages."""
     question = ("an animal that talks", "something hot to drink", "a fast journey")[cell.question]
     bars = Bars(list(map(say, cell.titles)), cell.weights[cell.question], colour="attention")
-    panel = Panel([bars], y=say("weight"), title=say(question), y_limits=(0.0, 1.0))
-    return Chart([panel], height=210, caption=say("cell"))
+    return single(say("cell"), bars, y=say("weight"), title=say(question), y_limits=(0.0, 1.0), height=210)
 
 
-SECTION = Section(**say.fields, show=draw, run=run, rehearsal=rehearse, judge=judge)
+SECTION = section(
+    say, draw, judge, lambda: measure({code: encoder(code).embed for code in LIBRARIES}), rehearsal=rehearse
+)

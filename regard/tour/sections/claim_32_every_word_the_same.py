@@ -1,15 +1,15 @@
 """Claim 32: without attention every word of the input counts the same."""
 
-from collections.abc import Iterator
 from itertools import islice
 
 import torch
 from torch import Tensor
 
 from regard.data.pairs import Pair
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.tour.translators import SHORT, Training, held_out_pairs, influence, stages, translator
-from regard.view.chart import Chart, Line, Panel
+from regard.models.seq2seq import Seq2Seq
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section, single
+from regard.tour.translators import SHORT, Training, held_out_pairs, influence, stages
+from regard.view.chart import Chart, Line
 
 say = Content(__file__)
 
@@ -18,32 +18,20 @@ PARTS = 5  # of a sentence
 WORDS = 60  # sentences whose gradients are taken
 
 
-def shares(kind: str, seed: int, training: Training, pairs: list[Pair]) -> Iterator[tuple[Pair, Tensor]]:
-    """For each sentence how much each target word depends on each source word, (n, m), in shares of 1."""
-    norms = influence(translator(kind, seed, training.steps), pairs)
-    for pair, table in zip(pairs, norms, strict=True):
-        n, m = len(pair.target.split()), len(pair.source.split())
-        part = table[:n, :m]
-        yield pair, part / part.sum(-1, keepdim=True).clamp(min=1e-12)
-
-
-def describe(pair: Pair, table: Tensor) -> Tensor:
-    """Largest ÷ smallest share of a word; focus: the share of the words that belong together ÷ that by chance."""
-    overall = table.mean(0)
-    links = torch.zeros_like(table)
+def describe(pair: Pair, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """What a sentence's gradients (target, source) say. First: largest ÷ smallest share of a word, and focus: the share
+    of the words that belong together ÷ that by chance. Then the shares along the sentence, relative to equal ones."""
+    n, m = len(pair.target.split()), len(pair.source.split())
+    table = norms[:n, :m] / norms[:n, :m].sum(-1, keepdim=True).clamp(min=1e-12)  # in shares of 1
+    overall, links = table.mean(0), torch.zeros_like(table)
     for source, target in pair.alignment or ():
-        if target < len(links) and source < links.shape[1]:
+        if target < n and source < m:
             links[target, source] = 1
     rows = links.sum(-1) > 0
     focus = ((table * links).sum(-1)[rows] / links.mean(-1)[rows]).mean()
-    return torch.stack([overall.max() / overall.min().clamp(min=1e-12), focus])
-
-
-def by_part(table: Tensor) -> Tensor:
-    """The shares along the sentence, relative to equal ones, in PARTS parts."""
-    overall = table.mean(0) * table.shape[1]
-    places = (torch.arange(table.shape[1]) * PARTS / table.shape[1]).long()
-    return torch.stack([overall[places == part].mean() for part in range(PARTS)])
+    places = (torch.arange(m) * PARTS / m).long()
+    by_part = torch.stack([(overall * m)[places == part].mean() for part in range(PARTS)])
+    return torch.stack([overall.max() / overall.min().clamp(min=1e-12), focus]), by_part
 
 
 def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
@@ -53,12 +41,14 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     """
     long = (pair for pair in held_out_pairs(4 * WORDS) if len(pair.source.split()) >= 8 and "'" not in pair.target)
     pairs = list(islice(long, WORDS))
-    measured, parts = torch.zeros(len(training.seeds), 2, 2), torch.zeros(len(training.seeds), 2, PARTS)
-    for row, seed in enumerate(training.seeds):
-        for column, kind in enumerate(kinds):
-            tables = list(shares(kind, seed, training, pairs))
-            measured[row, column] = torch.stack([describe(*table) for table in tables]).median(0).values
-            parts[row, column] = torch.stack([by_part(table) for _, table in tables]).mean(0)
+
+    def of_model(model: Seq2Seq) -> Tensor:
+        described, parts = zip(*map(describe, pairs, influence(model, pairs)), strict=True)
+        return torch.cat([torch.stack(described).median(0).values, torch.stack(parts).mean(0)])
+
+    models = zip(*map(training.translators, kinds), strict=True)  # of each seed
+    measured = torch.stack([grid(of_model, both) for both in models])  # (seeds, kinds, ratio and focus and parts)
+    parts = measured[..., 2:]
     numbers = Numbers(
         ratios=measured[:, 0, 0],
         focus=measured[:, 0, 1],
@@ -76,8 +66,7 @@ def run(training: Training = SHORT, kinds: tuple[str, str] = KINDS) -> Measured:
     ]
     equal = Line([0, 1], [1, 1], say("equal weight"), "ink", style="dashed")
     axis = say("place in the sentence: 0 = first word, 1 = last")
-    panel = Panel([*lines, equal], x=axis, y=say("influence ÷ equal share"))
-    return numbers, Chart([panel], caption=say("measurement"))
+    return numbers, single(say("measurement"), *lines, equal, x=axis, y=say("influence ÷ equal share"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -90,7 +79,7 @@ def draw(cell: Cell) -> Chart:
     """The shares of the words in an untrained encoder's last state."""
     share = Line(range(1, cell.words + 1), cell.share, say("share of the influence on c"), "pooled", dots=True)
     equal = Line([1, cell.words], [1 / cell.words] * 2, say("equal weight"), "ink", style="dashed")
-    return Chart([Panel([share, equal], x=say("word of the sentence"), y=say("share"))], caption=say("cell"))
+    return single(say("cell"), share, equal, x=say("word of the sentence"), y=say("share"))
 
 
-SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)
+SECTION = section(say, draw, judge, run, **stages(KINDS))

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import torch
-
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.tour.translators import SHORT, Training, held_out_pairs, quality, stages, translator
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
+from regard.tour.translators import SHORT, Training, qualities, stages
 from regard.view.chart import Bars, Chart, Heat, Panel
 
 say = Content(__file__)
@@ -15,8 +13,7 @@ KINDS = ("additive", "separate")
 
 def run(training: Training = SHORT, kinds: Sequence[str] = KINDS) -> Measured:
     """The same encoder–decoder with VALUE = KEY, and with values from a matrix of their own."""
-    pairs = held_out_pairs(training.pairs)
-    scores = torch.tensor([[quality(translator(k, s, training.steps), pairs) for s in training.seeds] for k in kinds])
+    scores = qualities(kinds, training)
     shared, separate = scores  # (seeds,) each
     numbers = Numbers(
         shared=shared,
@@ -29,7 +26,7 @@ def run(training: Training = SHORT, kinds: Sequence[str] = KINDS) -> Measured:
     names = [say("seed {seed}", seed=seed) for seed in range(scores.shape[1])]
     labels = (say("VALUE = KEY"), say("a matrix for the values"))
     bars = [Bars(names, row, label) for row, label in zip(scores, labels, strict=True)]
-    return numbers, Chart([Panel(bars, y="BLEU")], caption=say("measurement"), height=220)
+    return numbers, single(say("measurement"), *bars, y="BLEU", height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -40,14 +37,14 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The weights in both cases, and the two results."""
-    rows = [say("VALUE = KEY"), say("two matrices")]
-    heat = Panel([Heat(cell.both_weights, rows=rows)], x=say("state of the encoder"))
+    heat = Heat(cell.both_weights, rows=[say("VALUE = KEY"), say("two matrices")])
     numbers = [str(number) for number in range(16)]
     bars = [
         Bars(numbers, cell.separate[0], say("values by their own matrix")),
         Bars(numbers, cell.folded[0], say("the matrix behind the mean")),
     ]
-    return Chart([heat, Panel(bars, x=say("number of the result"), share=1.5)], caption=say("cell"))
+    panels = Panel([heat], say("state of the encoder")), Panel(bars, say("number of the result"), share=1.5)
+    return Chart(panels, say("cell"))
 
 
-SECTION = Section(**say.fields, **stages(run, KINDS), show=draw, judge=judge)
+SECTION = section(say, draw, judge, run, **stages(KINDS))

@@ -1,5 +1,7 @@
 """Claim 34: attention is trained with the network, by ordinary backpropagation."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -7,9 +9,9 @@ from torch.nn import functional
 from regard.data.tokens import PAD
 from regard.models.seq2seq import Seq2Seq
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, single
 from regard.tour.translators import encoded, training_pairs, untrained
-from regard.view.chart import Bars, Chart, Line, Panel
+from regard.view.chart import Bars, Chart, Line
 
 say = Content(__file__)
 
@@ -40,49 +42,34 @@ def slopes(model: Seq2Seq, count: int) -> tuple[list[float], list[float]]:
     return by_gradient, by_difference
 
 
-def learn(model: Seq2Seq, steps: int, count: int = 64) -> list[float]:
-    """The loss after each step of one optimiser over the parameters that are not frozen."""
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
-    losses = []
-    for _ in range(steps):
-        loss = loss_of(model, count)
-        descend(optimizer, loss)
-        losses.append(loss.item())
-    return losses
-
-
 def measure(seeds: int = SEEDS, count: int = 16, steps: int = 40, broken: bool = False) -> Measured:
     """Slopes of an untrained translator in float64, and one that learns. broken: no gradient reaches the score."""
-    gradients: list[float] = []
-    differences: list[float] = []
+    pairs: list[tuple[float, float]] = []  # by gradient, by differences
     curves, moved = [], []
     for seed in range(seeds):
         model = untrained("additive", seed).double()
-        by_gradient, by_difference = slopes(model, count)
-        if broken:
-            names = [name for name, _ in model.named_parameters()]
-            by_gradient = [0.0 if "score" in n else g for n, g in zip(names, by_gradient, strict=True)]
-        gradients, differences = [*gradients, *by_gradient], [*differences, *by_difference]
+        names = [name for name, _ in model.named_parameters()]
+        for name, by_gradient, by_difference in zip(names, *slopes(model, count), strict=True):
+            pairs.append((0.0 if broken and "score" in name else by_gradient, by_difference))
         learner = untrained("additive", seed)
         assert learner.score is not None
-        before = [parameter.detach().clone() for parameter in learner.score.parameters()]
-        if broken:
-            learner.score.requires_grad_(False)
-        curves.append(learn(learner, steps))
-        after = [parameter.detach() for parameter in learner.score.parameters()]
-        moved.append(min(float((a - b).abs().max()) for a, b in zip(after, before, strict=True)))
-    off = [abs(g - d) / max(abs(d), 1e-3) for g, d in zip(gradients, differences, strict=True)]
+        score = list(learner.score.parameters())
+        before = [parameter.detach().clone() for parameter in score]
+        learner.score.requires_grad_(not broken)
+        trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+        curves.append([loss.item() for loss in descend(trained, partial(loss_of, learner, 64), steps, 1e-2)])
+        moved += [float((now - then).detach().abs().max()) for now, then in zip(score, before, strict=True)]
     numbers = Numbers(
-        reached=sum(gradient != 0 for gradient in gradients),
-        parameters=len(gradients),
-        off=max(off),
+        reached=sum(gradient != 0 for gradient, _ in pairs),
+        parameters=len(pairs),
+        off=max(abs(gradient - slope) / max(abs(slope), 1e-3) for gradient, slope in pairs),
         moved=min(moved),
         loss_before=sum(curve[0] for curve in curves) / seeds,
         loss_after=sum(curve[-1] for curve in curves) / seeds,
         seeds=seeds,
     )
     lines = [Line(range(steps), curve, say("a translator with attention"), "attention") for curve in curves]
-    return numbers, Chart([Panel(lines, x=say("step"), y=say("loss"))], caption=say("measurement"), height=220)
+    return numbers, single(say("measurement"), *lines, x=say("step"), y=say("loss"), height=220)
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -98,9 +85,7 @@ def draw(cell: Cell) -> Chart:
         Bars(names, list(cell.by_backpropagation.values()), say("backpropagation")),
         Bars(names, list(cell.by_differences.values()), say("finite differences")),
     ]
-    return Chart([Panel(bars, y=say("slope of the loss"))], caption=say("cell"))
+    return single(say("cell"), *bars, y=say("slope of the loss"))
 
 
-SECTION = Section(
-    **say.fields, show=draw, run=measure, judge=judge, rehearsal=lambda: measure(seeds=1, count=3, steps=3)
-)
+SECTION = section(say, draw, judge, measure, rehearsal=(1, 3, 3))

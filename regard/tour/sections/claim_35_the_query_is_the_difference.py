@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import regard
-from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
-from regard.view.chart import Bars, Chart, Line, Panel
+from regard.tour.learning import descend, share_right
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, section, seeded, single
+from regard.view.chart import Bars, Chart, Line
 
 say = Content(__file__)
 
@@ -78,30 +78,27 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def train(layers: nn.ModuleList, noise: float, steps: int) -> list[float]:
-    """Train all of them on the same tasks; their accuracies on new ones."""
-    optimizer = torch.optim.Adam(layers.parameters(), lr=0.02)
-    for _ in range(steps):
-        query, items, colour = make_task(64, noise)
-        loss = torch.stack([F.cross_entropy(layer(query, items), colour) for layer in layers]).sum()
-        descend(optimizer, loss)
-    query, items, colour = make_task(5000, noise)
-    with torch.no_grad():
-        return [float((layer(query, items).argmax(-1) == colour).float().mean()) for layer in layers]
-
-
 def measure(noise: float = 0.2, seeds: int = 3, steps: int = 200) -> Measured:
     """Train all layers on the same kind of task, with about as many parameters each."""
-    accuracies = []
-    for seed in range(seeds):
-        torch.manual_seed(seed)
+
+    def trained() -> list[float]:
         layers = nn.ModuleList([make() for make in LAYERS.values()])
-        accuracies.append(train(layers, noise, steps))
-    sizes = [sum(weights.numel() for weights in layer.parameters()) for layer in layers]
-    mean, spread = torch.tensor(accuracies).mean(0), torch.tensor(accuracies).std(0)
+
+        def losses() -> Tensor:
+            query, items, colour = make_task(64, noise)
+            return torch.stack([F.cross_entropy(layer(query, items), colour) for layer in layers])
+
+        descend(layers.parameters(), losses, steps, 0.02)
+        query, items, colour = make_task(5000, noise)
+        with torch.no_grad():
+            return [share_right(layer(query, items), colour) for layer in layers]
+
+    accuracies = seeded(trained, range(seeds))  # (seeds, layers)
+    mean, spread = accuracies.mean(0), accuracies.std(0)
     # The share that the most frequent colour of the six would get: nothing that knows no query can do better.
     _, items, colour = make_task(50_000, 0.0)
     ceiling = float((items[..., SIZE:].sum(1).argmax(-1) == colour).float().mean())
+    sizes = [sum(weights.numel() for weights in layer.parameters()) for layer in (make() for make in LAYERS.values())]
     numbers = Numbers(
         attention=mean[5],
         spread=spread[5],
@@ -116,7 +113,7 @@ def measure(noise: float = 0.2, seeds: int = 3, steps: int = 200) -> Measured:
     )
     bars = Bars(list(map(say, LAYERS)), mean, spread=spread, colour="attention")
     line = Line([-0.5, 6.5], [ceiling] * 2, say("best possible without a query"), "ink", style="dashed")
-    return numbers, Chart([Panel([bars, line], y=say("accuracy"), y_limits=(0, 1.05))], say("measurement"))
+    return numbers, single(say("measurement"), bars, line, y=say("accuracy"), y_limits=(0, 1.05))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -134,9 +131,8 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The two layers of the cell."""
-    names = [say("attention"), say("fully connected")]
-    panel = Panel([Bars(names, list(cell.accuracy.values()), colour="attention")], y_limits=(0, 1.05))
-    return Chart([panel], say("cell"), height=180)
+    bars = Bars([say("attention"), say("fully connected")], list(cell.accuracy.values()), colour="attention")
+    return single(say("cell"), bars, y_limits=(0, 1.05), height=180)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, rehearsal=lambda: measure(seeds=2, steps=20), judge=judge)
+SECTION = section(say, draw, judge, measure, rehearsal=(0.2, 2, 20))

@@ -1,7 +1,6 @@
 """Claim 37: attention and MLP have residual connections around them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch.nn import functional
 
 from regard import FeedForward, MultiHead
 from regard.tour.learning import descend
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section, by_seed
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, by_seed, grid, section, seeded, single
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -17,8 +16,6 @@ say = Content(__file__)
 SIZE, HEADS, LENGTH, SYMBOLS = 16, 2, 8, 8
 DEPTHS = (1, 3, 6)
 KINDS = ((say("with the connections"), "attention"), (say("without"), "pooled"))
-
-
 Norm = Callable[[int], nn.Module]
 
 
@@ -60,38 +57,29 @@ class Stack(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), symbols[:, :-1].flatten())
 
 
-def gradient_left(depth: int, residual: float) -> float:
-    """Before training: the gradient at the input of the stack, as a share of that at its output."""
-    stack, symbols = Stack(depth, residual), torch.randint(SYMBOLS, (32, LENGTH))
-    rows = stack.embed(symbols)
-    output = stack.layers(rows)
-    inner, outer = torch.autograd.grad(stack.loss(symbols, output), [rows, output])
-    return float(inner.norm() / outer.norm())
-
-
-def trained_loss(depth: int, residual: float, steps: int) -> float:
-    """On new symbols, after training."""
-    stack = Stack(depth, residual)
-    optimizer = torch.optim.Adam(stack.parameters(), lr=4e-3, fused=True)
-    for _ in range(steps):
-        descend(optimizer, stack.loss(torch.randint(SYMBOLS, (32, LENGTH))))
-    with torch.no_grad():
-        return float(stack.loss(torch.randint(SYMBOLS, (256, LENGTH))))
-
-
 def run(
     seeds: Sequence[int] = range(3), steps: int = 60, depths: Sequence[int] = DEPTHS, residual: float = 1.0
 ) -> Measured:
     """Stacks of blocks with and without the connections: the gradient that arrives, and what they learn."""
-    measured = torch.zeros(2, 2, len(depths), len(seeds))  # (gradient or loss, with or without, depths, seeds)
-    for column, seed in enumerate(seeds):
-        for row, depth in enumerate(depths):
-            for kind, factor in enumerate((residual, 0.0)):
-                torch.manual_seed(seed)
-                measured[0, kind, row, column] = gradient_left(depth, factor)
-                torch.manual_seed(seed)
-                measured[1, kind, row, column] = trained_loss(depth, factor, steps)
-    gradients, losses = measured
+
+    def gradient_left(stack: Stack) -> Tensor:
+        symbols = torch.randint(SYMBOLS, (32, LENGTH))
+        rows = stack.embed(symbols)
+        output = stack.layers(rows)
+        inner, outer = torch.autograd.grad(stack.loss(symbols, output), [rows, output])
+        left: Tensor = inner.norm() / outer.norm()  # of the gradients at the input of the stack, and at its output
+        return left
+
+    def trained_loss(stack: Stack) -> Tensor:
+        descend(stack.parameters(), lambda: stack.loss(torch.randint(SYMBOLS, (32, LENGTH))), steps, 4e-3, fused=True)
+        with torch.no_grad():
+            return stack.loss(torch.randint(SYMBOLS, (256, LENGTH)))
+
+    def of_stack(measured: Callable[[Stack], Tensor], factor: float, depth: int) -> Tensor:
+        return seeded(lambda: measured(Stack(depth, factor)), seeds)
+
+    # (with or without, depths, seeds) each
+    gradients, losses = grid(of_stack, (gradient_left, trained_loss), (residual, 0.0), depths)
     gains = losses[1, -1] - losses[0, -1]  # at the largest depth
     numbers = Numbers(
         gain=gains.mean(),
@@ -104,10 +92,10 @@ def run(
         seeds=len(seeds),
     )
     panels: list[Panel] = []
-    for values, title in zip(measured, (say("gradient at the input"), say("loss")), strict=True):
+    for values, title in zip((gradients, losses), (say("gradient at the input"), say("loss")), strict=True):
         marks = [mark for part, kind in zip(values, KINDS, strict=True) for mark in by_seed(depths, part, *kind)]
         panels.append(Panel(marks, x=say("blocks"), title=title, y_log=not panels))
-    return numbers, Chart(panels, caption=say("measurement"))
+    return numbers, Chart(panels, say("measurement"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -119,15 +107,8 @@ def draw(cell: Cell) -> Chart:
     """The gradient on its way down."""
     places, norms = range(cell.depth + 1), (cell.grads_with, cell.grads_without)
     lines = [Line(places, norm, label, colour) for norm, (label, colour) in zip(norms, KINDS, strict=True)]
-    panel = Panel(lines, x=say("after block"), y=say("norm of the gradient"), y_log=True)
-    return Chart([panel], caption=say("cell"), height=220)
+    gradient = say("norm of the gradient")
+    return single(say("cell"), *lines, x=say("after block"), y=gradient, y_log=True, height=220)
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=run,
-    full=partial(run, range(5), 400, (1, 2, 4, 8, 16)),
-    rehearsal=partial(run, range(2), 2, (1, 2)),
-    judge=judge,
-)
+SECTION = section(say, draw, judge, run, full=(range(5), 400, (1, 2, 4, 8, 16)), rehearsal=(range(2), 2, (1, 2)))

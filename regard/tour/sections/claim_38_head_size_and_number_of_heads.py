@@ -1,13 +1,11 @@
 """Claim 38: the query size D_Q and the number of heads H are hyperparameters."""
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import product
 
 import torch
 
 from regard import MultiHead
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, maps, section
 from regard.tour.sections.claim_25_several_heads import SIZE, trained_loss, words
 from regard.view.chart import Chart, Heat, Line, Panel
 
@@ -16,15 +14,11 @@ say = Content(__file__)
 HEADS, QUERY_SIZES = (1, 2, 4, 8), (2, 4, 8, 16)
 
 
-def shapes_differ(heads: Sequence[int], query_sizes: Sequence[int]) -> int:
-    """Layers of the grid that do not give 7 vectors of the same size, or have not 4 · SIZE · H · D_Q parameters."""
-    count = 0
-    for number, query_size in product(heads, query_sizes):
-        layer = MultiHead(SIZE, number, head_size=query_size, bias=False)
-        parameters = sum(matrix.numel() for matrix in layer.parameters())
-        shape = layer(torch.randn(1, 7, SIZE)).shape
-        count += shape != (1, 7, SIZE) or parameters != 4 * SIZE * number * query_size
-    return count
+def differs(number: int, query_size: int) -> bool:
+    """Whether a layer does not give 7 vectors of the same size, or has not 4 · SIZE · H · D_Q parameters."""
+    layer = MultiHead(SIZE, number, head_size=query_size, bias=False)
+    parameters = sum(matrix.numel() for matrix in layer.parameters())
+    return layer(torch.randn(1, 7, SIZE)).shape != (1, 7, SIZE) or parameters != 4 * SIZE * number * query_size
 
 
 def run(
@@ -35,8 +29,7 @@ def run(
 ) -> Measured:
     """The next word of sentences, learned with each H and each D_Q."""
     # Loss (heads, query sizes, seeds), mean of the two kinds of positions of claim 25.
-    grid = [trained_loss(words, number, seeds, steps, size).mean(0) for number, size in product(heads, query_sizes)]
-    losses = torch.stack(grid).unflatten(0, (len(heads), len(query_sizes)))
+    losses = grid(lambda *sizes: trained_loss(words, sizes[0], seeds, steps, sizes[1]).mean(0), heads, query_sizes)
     by_query_size, by_heads = losses[:, 0] - losses[:, -1], losses[0] - losses[-1]  # between the ends of the grid
     equal = losses.flip(1).diagonal().T  # H · D_Q is the same: (splits, seeds)
     mean, spread = equal.mean(1), equal.std(1)
@@ -52,7 +45,7 @@ def run(
         split_noise=spread[worst] + spread[best],
         heads=heads,
         query_sizes=query_sizes,
-        differ=shapes_differ(heads, query_sizes),
+        differ=grid(differs, heads, query_sizes).sum(),
         seeds=len(seeds),
     )
     surface = losses.mean(-1)
@@ -78,13 +71,8 @@ def judge(numbers: Numbers) -> Criteria:
 
 def draw(cell: Cell) -> Chart:
     """The maps of the first heads."""
-    panels = [
-        Panel([Heat(weights, largest=1.0)], title=say("head {number}", number=number))
-        for number, weights in enumerate(cell.maps[0, :4], 1)
-    ]
-    return Chart(panels, columns=4, caption=say("cell", **vars(cell)))
+    heads = {say("head {number}", number=number): weights for number, weights in enumerate(cell.maps[0, :4], 1)}
+    return Chart(maps(heads, largest=1.0), say("cell", **vars(cell)), columns=4)
 
 
-SECTION = Section(
-    **say.fields, show=draw, run=run, full=partial(run, range(5), 600), rehearsal=partial(run, range(2), 2), judge=judge
-)
+SECTION = section(say, draw, judge, run, full=(range(5), 600), rehearsal=(range(2), 2))

@@ -8,7 +8,7 @@ from torch import Tensor
 import regard
 from regard.attention.kernels import KERNELS
 from regard.data import curve
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section
 from regard.view.chart import Chart, Line, Panel
 
 say = Content(__file__)
@@ -30,17 +30,16 @@ SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def measure(scored: Callable[[Tensor], Tensor] = torch.log) -> Measured:
     """Every kernel normalised, as softmax(log K) and by `weights`, in float64, for five draws."""
-    softmax, attended = [], []
-    for seed in curve.SEEDS:
+
+    def differences(seed: int, name: str) -> list[Tensor]:
         x, _ = curve.samples(50, seed)
-        for name in KERNELS:
-            kernel = SHAPES[name]((curve.GRID - x.T).abs())  # (101 queries, 50 samples)
-            normalised = kernel / kernel.sum(-1, keepdim=True)
-            softmax.append((torch.softmax(scored(kernel), -1) - normalised).abs().max())
-            attended.append((regard.weights(curve.GRID, x, score=regard.Kernel(name)) - normalised).abs().max())
-    return Numbers(
-        kernels=len(KERNELS), softmax=torch.stack(softmax).max(), attended=torch.stack(attended).max(), seeds=5
-    ), None
+        kernel = SHAPES[name]((curve.GRID - x.T).abs())  # (101 queries, 50 samples)
+        normalised = kernel / kernel.sum(-1, keepdim=True)
+        others = torch.softmax(scored(kernel), -1), regard.weights(curve.GRID, x, score=regard.Kernel(name))
+        return [(other - normalised).abs().max() for other in others]
+
+    softmax, attended = grid(differences, curve.SEEDS, KERNELS).amax((0, 1))
+    return Numbers(kernels=len(KERNELS), softmax=softmax, attended=attended, seeds=len(curve.SEEDS)), None
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -58,4 +57,4 @@ def draw(cell: Cell) -> Chart:
     return Chart(panels, say("cell"), height=150, columns=3)
 
 
-SECTION = Section(**say.fields, show=draw, run=measure, judge=judge)
+SECTION = section(say, draw, judge, measure)

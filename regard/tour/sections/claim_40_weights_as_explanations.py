@@ -1,7 +1,6 @@
 """Claim 40, beyond the notes: are attention weights an explanation?"""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,24 +9,16 @@ import regard
 from regard.data.pairs import Pair
 from regard.data.tokens import PAD, UNK
 from regard.models.seq2seq import Seq2Seq
-from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, Section
+from regard.tour.section import Cell, Content, Criteria, Measured, Numbers, grid, section, single
 from regard.tour.translators import REHEARSAL, SHORT, Training, encoded, held_out_pairs, needed, translator
-from regard.view.chart import Bars, Chart, Dots, Panel
+from regard.view.chart import Bars, Chart, Dots
 
 say = Content(__file__)
 
 
-class Explained(NamedTuple):
-    """What each target word depends on, (target words, m) each; `counts` says which of the m are source words."""
-
-    drops: Tensor  # of the logarithm of its probability, when a source word becomes unknown
-    weights: Tensor  # of attention
-    gradients: Tensor  # |gradient · vector|
-    counts: Tensor
-
-
-def explain(model: Seq2Seq, pairs: Sequence[Pair]) -> Explained:
-    """The drops, and what the weights and the gradients say that they would be."""
+def explain(model: Seq2Seq, pairs: Sequence[Pair]) -> tuple[Tensor, ...]:
+    """What each target word depends on, (target words, m) each: the drop of the logarithm of its probability when a
+    source word becomes unknown, the weights of attention, |gradient · vector|; and which of the m are source words."""
     source, lengths, given, expected = encoded(model, pairs)
     sentence, step = (expected != PAD).nonzero(as_tuple=True)  # of each target word
     counts = torch.tensor(lengths)[sentence]
@@ -44,20 +35,14 @@ def explain(model: Seq2Seq, pairs: Sequence[Pair]) -> Explained:
         ).scores
 
     is_word = torch.arange(source.shape[1]) < counts[:, None]
-    return Explained(scores("occlusion", UNK), scores("weights"), scores("gradient_input").abs(), is_word)
+    return scores("occlusion", UNK), scores("weights"), scores("gradient_input").abs(), is_word
 
 
-def drop_of_the_first(explained: Explained, by: Tensor) -> Tensor:
-    """The mean drop when the word is deleted that an explanation puts first."""
-    first = by.masked_fill(~explained.counts, -torch.inf).argmax(-1, keepdim=True)
-    return explained.drops.gather(-1, first).mean()
-
-
-def rank_correlation(explained: Explained, by: Tensor) -> Tensor:
+def rank_correlation(drops: Tensor, by: Tensor, is_word: Tensor) -> Tensor:
     """Spearman's, between an explanation and the drops over the words of a sentence, on average."""
     correlations = []
-    for drops, scores, counts in zip(explained.drops, by, explained.counts, strict=True):
-        ranks = torch.stack([part[counts].argsort().argsort().double() for part in (drops, scores)])
+    for *scores, words in zip(drops, by, is_word, strict=True):
+        ranks = torch.stack([part[words].argsort().argsort().double() for part in scores])
         correlations.append(torch.corrcoef(ranks)[0, 1])
     return torch.stack(correlations).nanmean()
 
@@ -67,31 +52,30 @@ def measure(
 ) -> Measured:
     """Delete words from unseen sentences, and compare. weigh: what is taken for the weights."""
     pairs = held_out_pairs(training.pairs)[:sentences]
-    rows = []
-    for seed in training.seeds:
-        explained = explain(translator("additive", seed, training.steps), pairs)
+
+    def of_seed(seed: int) -> list[Tensor]:
+        drops, weights, gradients, is_word = explain(translator("additive", seed, training.steps), pairs)
         torch.manual_seed(seed)
-        chance, weights = torch.rand(explained.drops.shape), weigh(explained.weights)
-        explanations = (weights, explained.gradients, chance, explained.drops)
-        firsts = [drop_of_the_first(explained, by) for by in explanations]
-        rows.append([*firsts, *(rank_correlation(explained, by) for by in explanations[:3])])
-    table = torch.tensor(rows)  # (seeds, 7)
+        chance = torch.rand(drops.shape)
+        explanations = (weigh(weights), gradients, chance, drops)
+        # The word that an explanation puts first, and what it costs on average to delete it
+        first = [by.masked_fill(~is_word, -torch.inf).argmax(-1, keepdim=True) for by in explanations]
+        costs = [drops.gather(-1, word).mean() for word in first]
+        return [*costs, *(rank_correlation(drops, by, is_word) for by in explanations[:3])]
+
+    table = grid(of_seed, training.seeds)  # (seeds, 7)
     mean, spread = table.mean(0), table.std(0)
+    columns = ("by_attention", "by_gradient", "by_chance", "most", "correlation", "correlation_gradient")
     numbers = Numbers(
-        by_attention=mean[0],
-        by_gradient=mean[1],
-        by_chance=mean[2],
-        most=mean[3],
+        **dict(zip(columns, mean, strict=False)),
         spread=spread[:3].max(),
         share=mean[0] / mean[3],
-        correlation=mean[4],
-        correlation_gradient=mean[5],
         sentences=len(pairs),
         seeds=len(training.seeds),
     )
     names = [say("attention"), say("gradient"), say("chance"), say("the most")]
     bars = Bars(names, mean[:4], spread=spread[:4], colour="attention")
-    return numbers, Chart([Panel([bars], y=say("drop"))], caption=say("measurement"))
+    return numbers, single(say("measurement"), bars, y=say("drop"))
 
 
 def judge(numbers: Numbers) -> Criteria:
@@ -104,15 +88,8 @@ def judge(numbers: Numbers) -> Criteria:
 def draw(cell: Cell) -> Chart:
     """Each word's weight, and what its deletion costs."""
     dots = Dots(cell.weights.detach().flatten(), cell.drops.flatten(), say("a word"), "attention", 2)
-    panel = Panel([dots], x=say("weight"), y=say("cost of deleting it"))
-    return Chart([panel], caption=say("cell"))
+    return single(say("cell"), dots, x=say("weight"), y=say("cost of deleting it"))
 
 
-SECTION = Section(
-    **say.fields,
-    show=draw,
-    run=measure,
-    judge=judge,
-    rehearsal=lambda: measure(REHEARSAL, sentences=11),
-    needs=needed(["additive"], SHORT),
-)
+TRANSLATORS = needed(["additive"], SHORT)
+SECTION = section(say, draw, judge, measure, rehearsal=(REHEARSAL, lambda weights: weights, 11), needs=TRANSLATORS)

@@ -1,7 +1,5 @@
 """The tasks: one file each."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -9,14 +7,7 @@ import torch
 
 from regard.data.split import SplitError
 from regard.errors import RegardError
-from regard.training.options import (
-    ImagesOptions,
-    LanguageOptions,
-    OptionError,
-    Options,
-    TextOptions,
-    TranslateOptions,
-)
+from regard.training.options import ImagesOptions, LanguageOptions, OptionError, Options, TextOptions, TranslateOptions
 from regard.training.task import Task, TaskError, Tokenizers
 from regard.training.tasks import images, language, text, translate
 

@@ -1,7 +1,5 @@
 """What the tasks share: classes of examples, rows that can be used, notes for the user."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,8 +9,8 @@ import numpy
 from numpy.typing import NDArray
 
 from regard.data.fetching import megabytes
+from regard.data.split import RowSource, Survey
 from regard.data.store import Store
-from regard.data.survey import RowSource, Survey
 from regard.data.texts import Skipped
 from regard.models.texts import CutWarning
 from regard.training.report import shorten

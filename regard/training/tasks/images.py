@@ -1,7 +1,5 @@
 """Images and their classes; accuracy. Images are decoded once, into a store, and batches are read from there."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -16,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batches import Batches
-from regard.data.image_files import FolderImages, ImageError, listed
+from regard.data.image_files import ImageError
+from regard.data.image_sets import FolderImages, listed
 from regard.data.images import (
     DigitImages,
     ImageSet,

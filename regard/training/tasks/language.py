@@ -1,7 +1,5 @@
 """Language: predict the next token of texts, or masked tokens. Perplexity, and bits per byte (for any tokenizer)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence
@@ -17,7 +15,6 @@ from regard.data.batches import Batches
 from regard.data.corpus import corpus_of, open_corpus, topics
 from regard.data.split import PARTS
 from regard.data.store import Column, Store
-from regard.data.survey import NUMBERS
 from regard.data.texts import NAMED, Skipped
 from regard.data.tokens import EOS, MASK, SPECIAL_TOKENS, trained_tokenizer
 from regard.models.encoder import Encoder
@@ -52,8 +49,11 @@ class LanguageTask(Task):
         shift = int(torch.randint(self.context, (), generator=generator))
         return _cut(self.model, self.train, rows, self.context, generator, share=share, shift=shift)
 
-    def logits(self, model: Any, batch: Batch) -> Tensor:
-        return _logits(model, batch)
+    @staticmethod
+    def logits(model: Any, batch: Batch) -> Tensor:
+        forward: Any = model.mlm_logits if isinstance(model, Encoder) else model
+        logits: Tensor = forward(*batch.inputs)
+        return logits
 
     def evaluate(self, model: Any, part: Literal["validation", "test"], world: World) -> dict[str, Any]:
         return _evaluate_ids(model, getattr(self, part), self.context, self.store.facts["bytes"][part], world)
@@ -91,7 +91,7 @@ def _evaluate_ids(model: Any, ids: Column, context: int, size: int, world: World
         return _cut(model, ids, rows[start : start + batch_size], context, generator, count_once=True)
 
     batches = map(batch, world.share(range(0, len(rows), batch_size)))
-    mean, total = perplexity(model, batches, _logits, world)
+    mean, total = perplexity(model, batches, LanguageTask.logits, world)
     metrics = {"perplexity": mean}
     if isinstance(model, LanguageModel):
         metrics["bits_per_byte"] = total / math.log(2) / size
@@ -104,14 +104,7 @@ def _unknown_share(model: Any, ids: Column) -> float:
     """How many of the tokens stand for words that the tokenizer does not know: they make the other metrics too low."""
     tokenizer = model.need_tokenizer()
     unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
-    starts = range(0, len(ids), NUMBERS) if unknown is not None else ()
-    return sum(int((ids.between(start, start + NUMBERS) == unknown).sum()) for start in starts) / len(ids)
-
-
-def _logits(model: Any, batch: Batch) -> Tensor:
-    forward: Any = model.mlm_logits if isinstance(model, Encoder) else model
-    logits: Tensor = forward(*batch.inputs)
-    return logits
+    return 0.0 if unknown is None else sum(int((block == unknown).sum()) for block in ids.blocks()) / len(ids)
 
 
 def _cut(
@@ -187,17 +180,15 @@ def prepare(options: LanguageOptions, tokenizers: Tokenizers, model: Model | Non
         raise TaskError(f"{data}: too little text to train on, expected a few thousand characters")
     context = min(options.context, int(model.config["max_positions"]))
     rows = max(1, (train - 1) // context)
+    notes = [f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test"]
+    if train <= context:
+        notes.append(f"the context of {context:,} tokens is longer: later positions are not trained")
     return LanguageTask(
         model=model,
         batches=Batches(numpy.broadcast_to(context, rows), max(options.batch, context), options.seed),
         fingerprint=fingerprint(store.key, str(context)),
         notes=[
-            f"{train:,} tokens to train on, {validation:,} for validation, {test:,} for the test",
-            *(
-                [f"the context of {context:,} tokens is longer: later positions are not trained"]
-                if train <= context
-                else []
-            ),
+            *notes,
             *storage_notes(store, time.monotonic() - start),
             *Skipped(unit="line", facts=store.facts["skipped"]).notes(),
             *_others(corpus.others),

@@ -1,7 +1,5 @@
 """Texts and their classes; accuracy. Texts are stored as tokens once, and batches are read from there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from torch.nn import functional
 
 from regard.data.batches import Batches
 from regard.data.labelled import Labelled, StoredTexts, choose_balanced, store_texts, texts_in_file
-from regard.data.split import PARTS
-from regard.data.survey import NUMBERS, Survey, row_blocks, survey
+from regard.data.split import PARTS, Survey, row_blocks, survey
+from regard.data.store import NUMBERS
 from regard.data.tokens import trained_tokenizer
 from regard.models.classifier import TextClassifier
 from regard.models.encoder import Encoder

@@ -15,14 +15,12 @@ from torch import Tensor
 from regard.data.batches import Batches
 from regard.data.grammar import corpus
 from regard.data.pairs import EncodedPair, Pair, StoredPairs, pairs_in_files, pairs_in_memory, store_pairs
-from regard.data.split import PARTS
-from regard.data.survey import RowSource, Survey, row_blocks, survey
+from regard.data.split import PARTS, RowSource, Survey, row_blocks, survey
 from regard.data.tokens import BOS, EOS, PAD, UNK, trained_tokenizer
-from regard.models.alignment import align
 from regard.models.seq2seq import Seq2Seq
 from regard.models.texts import padded, plain
 from regard.models.transformer import Transformer
-from regard.models.translator import Translator
+from regard.models.translator import Translator, align
 from regard.training.defaults import complete
 from regard.training.metrics import alignment_error_rate, translation_metrics
 from regard.training.options import TranslateOptions
