@@ -22,7 +22,7 @@ from regard.attention.kernels import KERNELS
 from regard.kernel.bandwidth import Loss
 from regard.kernel.features import Rows
 from regard.kernel.kernels_nd import nearest_weights
-from regard.kernel.local import Array, Indices, fit_locally, monomials
+from regard.kernel.local import Array, Indices, monomials
 from regard.kernel.parts import MergedSamples
 from regard.kernel.samples import Samples
 
@@ -215,21 +215,22 @@ class Smoother:
         return logs
 
     def _polynomial_weights(self, queries: Rows, weights: Array, degree: int) -> Array:
-        """Weights of the local polynomial: w_j (duals · x_j)."""
+        """Weights of the local polynomial: w_j (duals · x_j), which sum to 1.
+
+        The duals are those of the fit that predicts: where the samples hardly tell a slope, sums of another order of
+        rounding would make others.
+        """
+        duals = self.samples.fit(self.widths, queries, degree).duals
         kernel, _ = self.samples.around(self.widths, queries)
         points, features = self.samples.rows.points, self.samples.dimensions
         for part in parts(len(weights), max(1, WEIGHTS // max(1, 10 * len(points)))):
             at = queries.points[part]
             v = [_differences(points, at, kernel.periods, d, chord=False) / kernel.units[d] for d in range(features)]
-            one = numpy.ones((len(at), len(points)))
-            powers = [math.prod((v[d] for d in m), start=one) for m in monomials(features, 2 * degree)]
-            sums = numpy.stack([(weights[part] * power).sum(1) for power in powers], axis=1)[:, :, None]
-            fit = fit_locally(sums, features, degree)
-            if not self.samples.on_a_line:
-                squares = numpy.square(weights[part]) * (self.samples.squared_weights / self.samples.weights**2)
-                squared = numpy.stack([(squares * power).sum(1) for power in powers], axis=1)[:, :, None]
-                fit = fit.steadied(sums, squared)
-            weights[part] *= sum(fit.duals[:, b, None] * powers[b] for b in range(fit.duals.shape[1]))
+            along = numpy.zeros(weights[part].shape)
+            for dual, factors in zip(duals[part].T, monomials(features, degree), strict=True):
+                along += math.prod((v[d] for d in factors), start=dual[:, None])
+            weights[part] *= along
+            weights[part] /= weights[part].sum(1, keepdims=True)
         return weights
 
     def _refuse_empty(self, row: int) -> None:

@@ -175,20 +175,20 @@ def test_a_prediction_varies_no_more_than_a_sample(features, degree, counts):
     queries = random.normal(0, 2, (61, features))
     model = KernelRegressor(bandwidth=0.8, degree=degree, counts=counts).fit(X, y)
     weights = model.weights(queries)
-    numpy.testing.assert_allclose(weights @ y, model.predict(queries), rtol=1e-6, atol=1e-6)
+    numpy.testing.assert_allclose(weights @ y, model.predict(queries), rtol=1e-7, atol=1e-7)
     squares = (weights**2).sum(1)
-    assert squares.max() <= 1 + 1e-6
+    assert squares.max() <= 1 + 1e-4  # those of least squares are up to 1e16, and their digits few
     plain = numpy.array([least_squares_weights(X, query, 0.8, degree) for query in queries])
-    steady = (plain**2).sum(1) <= 0.999
+    wildness = (plain**2).sum(1)
+    steady, wild = wildness <= 0.999, (wildness > 1.001) & (wildness < 500)  # beyond that they have few digits
     assert 5 < steady.sum() < 56
     numpy.testing.assert_allclose(weights[steady], plain[steady], atol=1e-6)
-    wild = (plain**2).sum(1) > 1.001
+    assert wild.any()
     average = KernelRegressor(bandwidth=0.8).fit(X, y).weights(queries)
     share = ((weights - average) * (plain - average)).sum(1)[wild] / ((plain - average) ** 2).sum(1)[wild]
     between = average[wild] + share[:, None] * (plain - average)[wild]
-    told = squares[wild] > 1 - 1e-9  # where one sample has all of the weight, there is nothing between
-    assert told.any()
-    numpy.testing.assert_allclose(weights[wild][told], between[told], atol=1e-3)
+    numpy.testing.assert_allclose(weights[wild], between, atol=1e-5)
+    numpy.testing.assert_allclose(squares[wild], 1, atol=1e-5)
 
 
 @pytest.mark.parametrize(("features", "n"), [(1, 211), (2, 101), (1, 20_011)])
