@@ -61,13 +61,13 @@ def make_tokenizer() -> Tokenizer:
     return train_tokenizer(topics(), "bpe", VOCABULARY, append_eos=False, sentences=False)
 
 
-def preparing(by_hand: Callable[[Path, Tokenizer, Path], Column], size: int, tiny: bool) -> Figures:
+def preparing(by_hand: Callable[[Path, Tokenizer, Path], Column], size: int, runs: int, tiny: bool) -> Figures:
     """Each run with a text that neither of them has met before."""
     tokenizer = make_tokenizer()
     figures: dict[str, list[float]] = {"ours": [], "peer": []}
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
-        for number in range(RUNS):
+        for number in range(runs):
             path = write_text(folder / f"{number}.txt", 30_000 if tiny else size, number)
             ways: dict[str, Callable[[], Column]] = {
                 "ours": partial(prepare, path, tokenizer, folder / "prepared"),
@@ -171,14 +171,14 @@ ROWS = (
             f"texts/{name}",
             f"{size} of text tokenized (BPE), and a first training step",
             against,
-            partial(preparing, by_hand, count),
+            partial(preparing, by_hand, count, runs),
             at_least=1,
             on_request=on_request,
         )
-        for name, size, count, against, by_hand, on_request in (
-            ("prepare", "16 MB", 16_000_000, WITH_TOKENIZERS, _with_tokenizers, False),
-            ("datasets", "16 MB", 16_000_000, WITH_DATASETS, _with_datasets, False),
-            ("gigabyte", "1 GB", 1_000_000_000, WITH_DATASETS, _with_datasets, True),
+        for name, size, count, runs, against, by_hand, on_request in (
+            ("prepare", "16 MB", 16_000_000, RUNS, WITH_TOKENIZERS, _with_tokenizers, False),
+            ("datasets", "16 MB", 16_000_000, RUNS, WITH_DATASETS, _with_datasets, False),
+            ("gigabyte", "1 GB", 1_000_000_000, 1, WITH_DATASETS, _with_datasets, True),
         )
     ),
     Row(
