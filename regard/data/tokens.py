@@ -105,6 +105,9 @@ def _untrained(kind: str, vocab_size: int, sentences: bool) -> tuple[Tokenizer, 
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *strip])
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         return tokenizer, trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, **options)
+    if vocab_size <= len(SPECIAL_TOKENS):
+        expected = f"{len(SPECIAL_TOKENS) + 1} or more, {len(SPECIAL_TOKENS)} of them being special tokens"
+        raise ValueError(f"vocab_size: expected {expected}, got {vocab_size}")
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNK]))
     if kind == "word":
         # A space belongs to the word behind it, so that the tokens joined are the text again.

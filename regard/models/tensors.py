@@ -135,6 +135,10 @@ class Tensors:
             raise FolderError(f"{self.files[rule.theirs[0]][0]}: {rule.theirs[0]} holds NaN or infinity")
         return tensor.to(dtype) + rule.offset if rule.offset else tensor.to(dtype)
 
+    def are_same(self, name: str, other: str) -> bool:
+        """Whether two tensors hold the same numbers."""
+        return self.shapes[name] == self.shapes[other] and bool((self._read(name) == self._read(other)).all())
+
     def _read(self, name: str) -> Tensor:
         path, name_in_file = self.files[name]
         with open_tensors(path) as reader:
@@ -151,11 +155,25 @@ def open_tensors(path: Path) -> Any:
         raise FolderError(f"{path}: not a readable safetensors file: {error}") from error
 
 
-def fill(model: nn.Module, tensors: Tensors, rules: Mapping[str, Rule], ignored: str = "(?!)") -> None:
-    """Give a model on the meta device its numbers; none of the files may be left over, but those of this pattern."""
+def fill(
+    model: nn.Module,
+    tensors: Tensors,
+    rules: Mapping[str, Rule],
+    copies: Mapping[str, str] = {},
+    ignored: str = "(?!)",
+) -> None:
+    """Give a model on the meta device its numbers.
+
+    No tensor of the files may be left over, but copies (name = the tensor that it has to be the same as), and those
+    whose names match a pattern.
+    """
     empty = model.state_dict()
     used = {part for name in empty for part in rules[name].theirs}
-    extra = sorted(name for name in tensors.files if name not in used and not re.fullmatch(ignored, name))
+    unused = sorted(tensors.files.keys() - used)
+    for name in unused:
+        if copies.get(name) in tensors.files and not tensors.are_same(name, copies[name]):
+            raise FolderError(f"{tensors.folder}: {name} is not the same as {copies[name]}, to which the config ties it")
+    extra = [name for name in unused if name not in copies and not re.fullmatch(ignored, name)]
     if extra:
         more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
         raise FolderError(f"{tensors.folder}: {extra[0]}{more} has no place in a {type(model).__name__} of this config")

@@ -104,7 +104,8 @@ def test_a_tokenizer_is_trained_on_so_much_and_no_more(monkeypatch):
     assert tokenizer_digest(tokenizer) == tokenizer_digest(train_tokenizer(texts, "character", 500))
 
 
-def test_what_goes_wrong_while_a_tokenizer_is_trained_leaves_none(tmp_path):
-    with pytest.raises(ValueError, match="vocab_size: expected 261 or more"):
-        trained_tokenizer({}, lambda: TEXTS, "bpe", 7)
+@pytest.mark.parametrize(("kind", "size", "least"), [("bpe", 7, 261), ("character", 5, 6), ("word", -1, 6)])
+def test_what_goes_wrong_while_a_tokenizer_is_trained_leaves_none(kind, size, least, tmp_path):
+    with pytest.raises(ValueError, match=f"vocab_size: expected {least} or more .* got {size}"):
+        trained_tokenizer({}, lambda: TEXTS, kind, size)
     assert not list((tmp_path / "prepared").glob("*.json"))

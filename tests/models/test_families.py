@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from regard import FolderError, LanguageModel, Transformer, load
 from regard.models.huggingface import ARCHITECTURES
@@ -109,6 +110,11 @@ def test_a_t5_with_an_output_layer(tmp_path):
         (hugging.gemma2, {"num_hidden_layers": 10**9}, "layers … 1000000000"),
         (hugging.gemma3, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping … 50"),
         (hugging.gemma3, {"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "rope_type … linear"),
+        (hugging.gemma3, {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "rope_type … linear"),
+        (hugging.llama, {"rope_scaling": {"type": "linear", "factor": 8.0}}, "rope_type … linear"),
+        (hugging.qwen2, {"is_causal": False}, "is_causal … False"),
+        (hugging.gpt2, {"is_causal": False}, "is_causal … False"),
+        (hugging.marian, {"is_causal": False}, "is_causal … False"),
         (hugging.qwen3, {"sliding_window": 0, "use_sliding_window": True, "max_window_layers": "1"}, "config.json"),
         (hugging.qwen3, {"sliding_window": 0, "use_sliding_window": True, "max_window_layers": 1}, "window … 0"),
         (hugging.mistral, {"sliding_window": "4"}, "window … str"),
@@ -180,3 +186,25 @@ def test_a_transformer_with_relative_positions_is_exported(tmp_path):
     source, target = torch.randint(31, (3, 13)), torch.randint(31, (3, 7))
     with torch.no_grad():
         torch.testing.assert_close(load(tmp_path)(source, target), model(source, target))
+
+
+TIED = (hugging.bert, hugging.roberta, hugging.distilbert, hugging.gpt2, hugging.llama, hugging.marian, hugging.t5)
+
+
+@pytest.mark.parametrize("make", TIED)
+def test_what_a_config_ties_is_the_same_in_the_files(make, tmp_path):
+    """Files may hold a tied tensor twice; where the two differ, no one can say which one is meant."""
+    theirs = first(make)
+    for name, original in ARCHITECTURES[theirs.config.model_type].copies.items():
+        theirs.save_pretrained(tmp_path)
+        edit(tmp_path / "config.json", tie_word_embeddings=True)
+        rewrite(tmp_path, lambda state, name=name: state.pop(name, None))
+        expected = load(tmp_path).state_dict()
+        tensors = load_file(tmp_path / "model.safetensors")
+        tensor = next((tensor for key, tensor in tensors.items() if key.endswith(original)), torch.ones(31))
+        rewrite(tmp_path, lambda state, name=name, tensor=tensor: state.update({name: tensor.clone()}))
+        twice = load(tmp_path).state_dict()
+        assert all(torch.equal(twice[key], expected[key]) for key in expected)
+        if any(key.endswith(original) for key in tensors):  # not of a head that this model does not have
+            rewrite(tmp_path, lambda state, name=name: state[name].view(-1)[7:8].add_(1))
+            refused(tmp_path, f"{name} … not the same … {original}")

@@ -51,7 +51,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     if architecture.model in ("ResNet", "ViT") and (folder / IMAGES).exists():
         arguments |= read_image_file(folder / IMAGES, arguments)
     model = build(architecture.model, arguments, path)
-    fill(model, tensors, architecture.tensor_rules(model), architecture.ignored)
+    fill(model, tensors, architecture.tensor_rules(model), architecture.copies, architecture.ignored)
     if (folder / "tokenizer.json").exists():
         model.tokenizer = read_tokenizer(folder / "tokenizer.json")
     return model

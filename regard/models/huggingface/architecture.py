@@ -51,6 +51,7 @@ class Architecture:
     same: Mapping[str, str] = field(default_factory=dict)
     constant: Config = field(default_factory=dict)
     supported: Config = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
     ignored: str = "(?!)"
     transposed: bool = False
     norm_offset: float = 0.0

@@ -20,7 +20,7 @@ def _read_base(rope: Config, otherwise: float) -> float:
 
 
 def _read_llama(config: Config, shapes: Shapes) -> dict[str, Any]:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}  # transformers heeds the older one first
     return {"rotary_base": _read_base(rope, config.get("rope_theta", 10_000.0))}
 
 
@@ -119,7 +119,7 @@ def _read_gemma3(config: Config, shapes: Shapes) -> dict[str, Any]:
     every = config.get("sliding_window_pattern", 6)
     kinds = _layer_types(config, lambda number: (number + 1) % every > 0)
     rope = config.get("rope_parameters") or {}
-    of_full = rope.get(FULL) or config.get("rope_scaling") or {}
+    of_full = {**(rope.get(FULL) or {}), **(config.get("rope_scaling") or {})}
     bases = {
         FULL: _read_base(of_full, config.get("rope_theta", 1_000_000.0)),
         SLIDING: _read_base(rope.get(SLIDING) or {}, config.get("rope_local_base_freq", 10_000.0)),
