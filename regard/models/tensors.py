@@ -172,7 +172,7 @@ def fill(
     unused = sorted(tensors.files.keys() - used)
     for name in unused:
         if copies.get(name) in tensors.files and not tensors.are_same(name, copies[name]):
-            raise FolderError(f"{tensors.folder}: {name} is not the same as {copies[name]}, to which the config ties it")
+            raise FolderError(f"{tensors.folder}: {name} differs from {copies[name]}, to which the config ties it")
     extra = [name for name in unused if name not in copies and not re.fullmatch(ignored, name)]
     if extra:
         more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
