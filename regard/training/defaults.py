@@ -137,7 +137,8 @@ IMAGES: dict[str, Rule] = {
     "learning_rate": always(1e-3),
     "warmup": always(100),
     "steps": growing("examples", {0: 2_000, 100_000: 5_000, 1_000_000: 20_000}),
-    "evaluate_every": always(200),
+    # Rarely where epochs are long: else patience ends a run of some minutes before its last steps, which are its best.
+    "evaluate_every": growing("examples", {0: 200, 10_000: 500}),
     "save_every": always(500),
     "average": always(0.99),
 }

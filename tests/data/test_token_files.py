@@ -106,6 +106,6 @@ def test_a_tokenizer_is_trained_on_so_much_and_no_more(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "size", "least"), [("bpe", 7, 261), ("character", 5, 6), ("word", -1, 6)])
 def test_what_goes_wrong_while_a_tokenizer_is_trained_leaves_none(kind, size, least, tmp_path):
-    with pytest.raises(ValueError, match=f"vocab_size: expected {least} or more .* got {size}"):
+    with pytest.raises(ValueError, match=rf"vocab_size: expected {least} or more.* got {size}"):
         trained_tokenizer({}, lambda: TEXTS, kind, size)
     assert not list((tmp_path / "prepared").glob("*.json"))

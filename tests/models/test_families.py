@@ -207,4 +207,4 @@ def test_what_a_config_ties_is_the_same_in_the_files(make, tmp_path):
         assert all(torch.equal(twice[key], expected[key]) for key in expected)
         if any(key.endswith(original) for key in tensors):  # not of a head that this model does not have
             rewrite(tmp_path, lambda state, name=name: state[name].view(-1)[7:8].add_(1))
-            refused(tmp_path, f"{name} … not the same … {original}")
+            refused(tmp_path, f"{name} differs from {original}")
