@@ -198,6 +198,11 @@ class MultiHead(nn.Module):
         if len(self.in_proj) > 1:
             return self._normalize([self._split_heads(linear(rows)) for linear in list(self.in_proj)[parts]], parts)
         linear: nn.Module = self.in_proj[0]
+        if rotary is None and torch.is_grad_enabled() and type(linear) is Linear and not _is_hooked(linear):
+            # A product each: the gradients of a single one would first have to be joined, by a copy of all of them.
+            biases = (None,) * 3 if linear.bias is None else linear.bias.split(self.widths)
+            matrices = list(zip(linear.weight.split(self.widths), biases, strict=True))[parts]
+            return self._normalize([self._split_heads(product(rows, *matrix)) for matrix in matrices], parts)
         span = slice(sum(self.widths[: parts.start]), sum(self.widths[: parts.stop]))
         if parts == ALL:
             projected: Tensor = linear(rows)
@@ -222,3 +227,9 @@ class MultiHead(nn.Module):
     def _split_heads(self, rows: Tensor) -> Tensor:
         """(batch, n, heads · head size) → (batch, heads, n, head size)."""
         return rows.view(*rows.shape[:-1], rows.shape[-1] // self.head_size, self.head_size).transpose(1, 2)
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether somebody wants to know when the module is called, which has to be called then."""
+    hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
+    return any(hooks)

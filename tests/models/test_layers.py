@@ -80,6 +80,24 @@ def test_gradients_are_pytorchs():
     same(ours.out_proj.weight.grad, theirs.out_proj.weight.grad, 1e-4)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("hook", ["register_forward_pre_hook", "register_forward_hook", "register_full_backward_hook"])
+def test_who_hooks_the_projection_is_called_and_changes_nothing(hook, bias):
+    """With gradients the three products are taken one by one, unless somebody watches the one layer."""
+    layer, rows, calls = MultiHead(15, 3, bias=bias), torch.randn(BATCH, N, 15, requires_grad=True), []
+    inputs = (rows, *layer.parameters())
+    plain = layer(rows)
+    gradients = torch.autograd.grad(plain.square().sum(), inputs)
+    getattr(layer.in_proj[0], hook)(lambda *arguments: calls.append(1))
+    watched = layer(rows)
+    same(watched, plain)
+    for ours, theirs in zip(torch.autograd.grad(watched.square().sum(), inputs), gradients, strict=True):
+        same(ours, theirs)
+    assert calls == [1]
+    with torch.no_grad():
+        same(layer(rows), plain)
+
+
 @pytest.mark.parametrize("kv_heads", [1, 2, 3])
 def test_grouped_heads_are_heads_with_copies(kv_heads):
     grouped, full = MultiHead(24, 6, kv_heads=kv_heads, head_size=5), MultiHead(24, 6, head_size=5)
