@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy
 import torch
@@ -25,6 +26,7 @@ from regard import (
     Dot,
     FeedForward,
     Kernel,
+    LanguageModel,
     Score,
     Separable,
     attend,
@@ -39,6 +41,7 @@ from regard import (
     window,
 )
 from regard.attention.sorting import sort_numbers
+from regard.models import decode_kernels
 
 
 class Plain(Score):
@@ -236,6 +239,21 @@ def _loss(model: nn.Module, source: Tensor, target: Tensor) -> Tensor:
     return cross_entropy(model(source, target), target)
 
 
+def products(tiny: bool) -> Figures:
+    """A training step of a language model, whose time is that of its products for the most part."""
+    torch.manual_seed(0)
+    vocab_size, size, layers, batch, length = (50, 16, 1, 2, 8) if tiny else (4_000, 256, 6, 8, 256)
+    model = LanguageModel(vocab_size, size, layers, 4, max_positions=length).train()
+    ids = torch.randint(vocab_size, (batch, length))
+    step = training(model, lambda: cross_entropy(model(ids)[:, :-1], ids[:, 1:]))
+
+    def plain() -> None:
+        with mock.patch.object(decode_kernels, "is_mkl_slow", lambda: False):
+            step()
+
+    return race(step, plain, tiny=tiny)
+
+
 ROWS = (
     Row(
         "ablation/additive",
@@ -338,6 +356,14 @@ ROWS = (
         at_least=1.2,
         bound="memory's bandwidth",
         why="Both read the weights from memory; how much of its bandwidth is left to gain depends on the machine.",
+    ),
+    Row(
+        "ablation/products",
+        "training step, GPT 256 × 6, length 256, batch 8, products by oneDNN where MKL is slow",
+        "the same with PyTorch's products everywhere",
+        products,
+        at_least=1.2,
+        why="MKL is slow on AMD's processors with AVX-512: on others both are the same products.",
     ),
     Row(
         "ablation/packing",

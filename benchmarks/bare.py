@@ -14,7 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.measure import Work
 
 ops = torch.ops.aten
-PRODUCTS = (ops.mm, ops.addmm, ops.bmm, ops.baddbmm, ops.convolution, ops.convolution_backward)
+PRODUCTS = (
+    *(ops.mm, ops.addmm, ops.bmm, ops.baddbmm, ops.convolution, ops.convolution_backward),
+    torch.ops.mkldnn._linear_pointwise,  # where regard takes oneDNN's
+)
 ATTENTION, ATTENTION_BACKWARD = (
     ops._scaled_dot_product_flash_attention_for_cpu,
     ops._scaled_dot_product_flash_attention_for_cpu_backward,

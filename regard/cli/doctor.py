@@ -30,7 +30,7 @@ def command(as_json: bool) -> int:
         print(versions)
         print(
             f"{machine.system}, cores: {machine.cores}, torch threads: {machine.torch_threads or 'unknown'}, "
-            f"vectors: {machine.vectors or 'unknown'}"
+            f"vectors: {machine.vectors or 'unknown'}, products: {machine.products or 'unknown'}"
         )
         print("\n".join(_line(check) for check in machine.checks))
     return 0 if machine.passed else 1

@@ -25,6 +25,7 @@ from regard.attention.dropout import dropout as apply_dropout
 from regard.data.texts import TextError, read_texts
 from regard.models.block import ACTIVATIONS, BlockConfig
 from regard.models.classifier import TextClassifier, pool
+from regard.models.decode_kernels import Linear, product
 from regard.models.folders import load
 from regard.models.model import evaluated
 from regard.models.packing import PackedBatch, pack
@@ -174,13 +175,13 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, embedding: nn.Embedding, activation: str, norm: nn.Module) -> None:
         super().__init__()
-        self.dense = nn.Linear(embedding.embedding_dim, embedding.embedding_dim)
+        self.dense = Linear(embedding.embedding_dim, embedding.embedding_dim)
         self.norm = norm
         self.activation = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
 
     def forward(self, vectors: Tensor, embedding: nn.Embedding) -> Tensor:
-        return functional.linear(self.norm(self.activation(self.dense(vectors))), embedding.weight, self.bias)
+        return product(self.norm(self.activation(self.dense(vectors))), embedding.weight, self.bias)
 
 
 # ------------------------------------------------------------------------------------------------------ search

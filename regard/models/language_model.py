@@ -22,7 +22,7 @@ from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache, Context
 from regard.models.classifier import TextClassifier, pool
-from regard.models.decode_kernels import product
+from regard.models.decode_kernels import Linear, product
 from regard.models.generation import GenerativeModel, Sampling, check_sampling, sample
 from regard.models.model import evaluation
 from regard.models.packing import PackedBatch, SequenceInfo, pack
@@ -108,7 +108,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         self.position_embedding = LearnedPositions(max_positions, size) if positions == "learned" else None
         self.blocks = block.make_blocks(layers, causal=True)
         self.norm = block.make_norm()
-        self.output = None if tie_embeddings else nn.Linear(size, vocab_size, bias=False)
+        self.output = None if tie_embeddings else Linear(size, vocab_size, bias=False)
         self.classifier = nn.Linear(size, classes) if classes else None
         self.dropout, self.scale = dropout, math.sqrt(size) if scale_embeddings else 1.0
         self.head_size = head_size or size // heads

@@ -20,7 +20,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from regard.arguments import check_batch, check_dropout, check_ids, check_lengths, has_values
 from regard.attention import Additive, Mask, masked_softmax
@@ -31,6 +30,7 @@ from regard.attention.dropout import dropout as apply_dropout
 from regard.attention.mods import require_score
 from regard.attention.observers import has_editors, notify
 from regard.attention.threads import load_kernels
+from regard.models.decode_kernels import Linear, product
 from regard.models.mixers import RNN, Hidden
 from regard.models.multihead import make_score
 from regard.models.translator import Translator
@@ -106,7 +106,7 @@ class Seq2Seq(Translator):
         self.encoder = RNN(mode, size, encoder_size, layers, bidirectional=bidirectional, dropout=between)
         self.score = None if attention is None else make_score(attention, hidden_size, hidden_size, "attention")
         self.decoder = RNN(mode, size + hidden_size, hidden_size, layers, dropout=between)
-        self.output = nn.Linear(2 * hidden_size, target_vocab_size)
+        self.output = Linear(2 * hidden_size, target_vocab_size)
         self.dropout = check_dropout(dropout)
         self.input_feeding = input_feeding
 
@@ -151,8 +151,7 @@ class Seq2Seq(Translator):
         return rows, replace(state, hidden=hidden, steps=state.steps + target.shape[1], context=context)
 
     def predict(self, rows: Tensor) -> Tensor:
-        logits: Tensor = self.output(rows)
-        return logits
+        return self.output(rows)
 
     def _decode_with_attention(
         self, tokens: Tensor, state: RNNDecoderState, keys: Tensor
@@ -279,19 +278,20 @@ class _AttentiveGRU(torch.autograd.Function):
         # The step is the first dimension, so that the numbers of one step are contiguous.
         inputs = tokens.new_empty(n, batch, width + size)  # tokens and contexts
         inputs[..., :width] = tokens.transpose(0, 1)
-        contexts, gates = inputs[..., width:], functional.linear(inputs[..., :width], weight[:, :width], bias)
+        contexts, gates = inputs[..., width:], product(inputs[..., :width], weight[:, :width], bias)
+        of_context = weight[:, width:].contiguous()
         states, saved = tokens.new_empty(n, batch, size), tokens.new_empty(n, batch, 4 * size)
         weights, exp_queries = tokens.new_empty(n, batch, m), tokens.new_empty(n, batch, units)
         state = hidden
         for step in range(n):
-            product = torch.addmm(both_bias, state, both.T)  # (batch, units + 3 · hidden)
-            torch.exp(product[:, :units] * 2, out=exp_queries[step])
+            projected = product(state, both, both_bias)  # (batch, units + 3 · hidden)
+            torch.exp(projected[:, :units] * 2, out=exp_queries[step])
             scores = scores_from_exp(exp_queries[step][:, None], exp_keys, w, LIMIT[w.dtype])
             weights[step] = masked_softmax(scores, mask)[:, 0]
             context = torch.bmm(weights[step].unsqueeze(1), values).squeeze(1)
             contexts[step] = context
-            x = torch.addmm(gates[step], context, weight[:, width:].T)
-            state = _gru_step(x, product[:, units:], state, saved[step], states[step])
+            x = product(context, of_context).add_(gates[step])
+            state = _gru_step(x, projected[:, units:], state, saved[step], states[step])
         ctx.save_for_backward(hidden, values, w, weight, both, exp_keys, exp_queries, states, inputs, saved, weights)
         reach = torch.stack(exp_queries.aminmax()).log().abs().max() / 2
         ctx.mark_non_differentiable(reach)
@@ -305,13 +305,13 @@ class _AttentiveGRU(torch.autograd.Function):
         grad_gates, grad_products = values.new_empty(n, batch, 3 * size), values.new_empty(n, batch, units + 3 * size)
         grad_scores, grad_context = torch.empty_like(weights), torch.empty_like(states)
         grad_keys, grad_w = torch.zeros_like(exp_keys), values.new_zeros(batch, units)
-        grad_state = torch.zeros_like(hidden)
+        grad_state, to_context = torch.zeros_like(hidden), weight[:, width:].T.contiguous()
         for step in reversed(range(n)):
             grad_state = grad_state + grad_states[:, step]
             before = states[step - 1] if step else hidden
             parts = (grad_state, saved[step], before, grad_gates[step], grad_products[step, :, units:])
             load_kernels("steps", "models").gru_backward(*(part.numpy() for part in parts))
-            torch.addmm(grad_contexts[:, step], grad_gates[step], weight[:, width:], out=grad_context[step])
+            torch.add(grad_contexts[:, step], product(grad_gates[step], to_context), out=grad_context[step])
             grad_weights = torch.bmm(values, grad_context[step].unsqueeze(2)).squeeze(2)  # (batch, m)
             centred = grad_weights - (weights[step] * grad_weights).sum(1, keepdim=True)
             torch.mul(weights[step], centred, out=grad_scores[step])
@@ -320,18 +320,18 @@ class _AttentiveGRU(torch.autograd.Function):
             )
             torch.mul(grad_query[:, 0], 4 * w, out=grad_products[step, :, :units])
             grad_w += step_w[:, 0]
-            grad_state.addmm_(grad_products[step], both)
+            grad_state += product(grad_products[step], both.T)
         flat_gates, flat_products = grad_gates.flatten(0, 1), grad_products.flatten(0, 1)
         earlier = torch.cat([hidden[None], states[:-1]]).flatten(0, 1)  # the state before each step
-        grad_both = flat_products.T @ earlier
+        grad_both = product(flat_products.T, earlier.T)
         return (
-            (grad_gates @ weight[:, :width]).transpose(0, 1),
+            product(grad_gates, weight[:, :width].T).transpose(0, 1),
             grad_state,
             grad_keys.mT * (4 * w),
             torch.bmm(weights.permute(1, 2, 0), grad_context.transpose(0, 1)),  # (batch, m, hidden)
             grad_both[:units],
             grad_scores.sum() - 2 * grad_w.sum(0),
-            flat_gates.T @ inputs.flatten(0, 1),
+            product(flat_gates.T, inputs.flatten(0, 1).T),
             flat_gates.sum(0),
             grad_both[units:],
             flat_products[:, units:].sum(0),

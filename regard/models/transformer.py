@@ -20,7 +20,7 @@ from regard.attention import lengths as valid_lengths
 from regard.attention.dropout import dropout as apply_dropout
 from regard.models.block import BlockConfig
 from regard.models.cache import Cache, KVCache
-from regard.models.decode_kernels import product
+from regard.models.decode_kernels import Linear, product
 from regard.models.packing import SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions, check_positions
 from regard.models.translator import Translator
@@ -127,7 +127,7 @@ class Transformer(Translator):
         self.decoder_blocks = decoder.make_blocks(decoder_layers or layers, causal=True, cross=True)
         self.encoder_norm = encoder.make_norm() if pre_norm else None
         self.decoder_norm = decoder.make_norm() if pre_norm else None
-        self.output = None if tie_embeddings else nn.Linear(size, target_vocab_size, bias=False)
+        self.output = None if tie_embeddings else Linear(size, target_vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(1, target_vocab_size)) if output_bias else None
         self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.output_scale = 1 / math.sqrt(size) if scale_output else 1.0

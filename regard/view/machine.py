@@ -27,7 +27,10 @@ DISK = 2.0  # GB that should be free for data sets and models
 # What children run: one that fails raises, and may print something worth knowing.
 TORCH = """
 import json, torch
-print(json.dumps({"torch_threads": torch.get_num_threads(), "vectors": torch.backends.cpu.get_cpu_capability()}))
+from regard.models.decode_kernels import is_mkl_slow
+products = "oneDNN" if is_mkl_slow() else "PyTorch's choice"
+vectors = torch.backends.cpu.get_cpu_capability()
+print(json.dumps({"torch_threads": torch.get_num_threads(), "vectors": vectors, "products": products}))
 """
 ATTENTION = """
 import regard
@@ -97,6 +100,7 @@ class Machine:
     cores: int | None
     torch_threads: int | None
     vectors: str | None  # the instruction set that torch uses
+    products: str | None  # whose products of matrices the layers of regard use
     checks: list[Check]
 
     @property
@@ -124,7 +128,7 @@ def examine(progress: Callable[[str], None] = lambda name: None) -> Machine:
         },
         system=f"{platform.system()} {platform.machine()}",
         cores=cores,
-        **(json.loads(torch.detail) if torch.passed else {"torch_threads": None, "vectors": None}),
+        **(json.loads(torch.detail) if torch.passed else dict.fromkeys(("torch_threads", "vectors", "products"))),
         checks=checks,
     )
 
