@@ -57,7 +57,7 @@ def test_it_survives_what_it_finds(program, passed, detail, remedy, monkeypatch)
 @pytest.mark.parametrize("required", [True, False])
 def test_what_is_missing_but_not_required_is_a_note(required, monkeypatch, capsys):
     checks = [Check("air", True, "plenty"), Check("water", False, "none", "dig a well", required)]
-    moon = Machine({"torch": None}, "Moon", 2, None, None, checks)
+    moon = Machine({"torch": None}, "Moon", 2, None, None, None, checks)
     monkeypatch.setattr("regard.view.machine.examine", lambda progress: moon)
     assert main(["doctor"]) == int(required)
     lines = capsys.readouterr().out.splitlines()
