@@ -239,7 +239,7 @@ def test_damaged_files_are_restored_or_named_and_the_run_goes_on(untouched, tmp_
             damage(out / name, how)
         regard.train(TASK, data, out=out, resume=True, quiet=False)
         message = capsys.readouterr().err
-        assert message.count("restored from its copy") == (names != ["log.jsonl"]), message
+        assert message.count("restored from its copy") == (not {"log.jsonl", *COPIES}.issuperset(names)), message
         if how != "cut":  # half of the lines may be all that the newest checkpoint needs
             assert message.count("are missing there; the run goes on") == ("log.jsonl" in names), message
         losses, evaluations, weights = tiny.outcome(out)
@@ -248,10 +248,12 @@ def test_damaged_files_are_restored_or_named_and_the_run_goes_on(untouched, tmp_
         assert weights == tiny.outcome(expected)[2]
 
 
+COPIES = ["checkpoints/best/model.safetensors", "checkpoints/best/config.json"]
 def damage(path, how):
     """A file that is not there any more, ends too early, or is something else."""
     content = path.read_bytes()
     path.unlink()
+    *(([name], how) for name, how in zip(COPIES, HOW, strict=False)),
     if how != "gone":
         path.write_bytes(content[: len(content) // 2] if how == "cut" else random.Random(3).randbytes(len(content)))
 
@@ -276,6 +278,8 @@ def test_a_copy_beside_the_checkpoints_is_left_alone(untouched, tmp_path, capsys
     copy = newest.with_name(newest.name + "-copy")
     newest.rename(copy)
     (copy / "state.json").write_text("{}")
+        assert tiny.digest(out / COPIES[0]) == weights[-1]
+        regard.load(out / "checkpoints" / "best")
     regard.train(TASK, data, out=out, resume=True, quiet=False)
     message = capsys.readouterr().err
     assert ("resumed after step 9" in message, "damaged" in message) == (True, False), message
