@@ -75,7 +75,9 @@ class Sampling:
 
     def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """Logits (rows, vocabulary) → ids (rows,), at random."""
-        logits = self._restrict(logits / self.temperature)
+        # Relative to the largest one, because what a low temperature makes of them may be beyond float32.
+        relative = logits - logits.amax(-1, keepdim=True)
+        logits = self._restrict(relative / max(self.temperature, torch.finfo(logits.dtype).tiny))
         # The argmax of logits with Gumbel noise is a draw from their distribution.
         uniform = torch.stack([torch.rand(logits.shape[-1], generator=generator) for generator in generators])
         noise = -(-uniform.to(logits.device).clamp(min=1e-20).log()).log()

@@ -133,19 +133,30 @@ def save_best(model: Model, folder: Path) -> None:
 
 
 def repair_best(folder: Path) -> tuple[Model | None, str | None]:
-    """The best model of a run, from its copy if it is damaged, and a line about that; None if both are lost."""
+    """The best model of a run and its copy, each restored from the other if it is damaged, and a line about the model.
+
+    None if both are lost.
+    """
+    model, copy = _load_or_remove(folder), _load_or_remove(folder / BEST)
+    if isinstance(model, Model):
+        if not isinstance(copy, Model):
+            model.save(folder / BEST)
+        return model, None
+    if isinstance(copy, Model):
+        copy.save(folder)
+        return copy, f"the best model so far was damaged, and is restored from its copy: {model}"
+    return None, f"the best model so far is lost, and the next evaluation saves one: {model}"
+
+
+def _load_or_remove(folder: Path) -> Model | FolderError:
+    """The model in a folder of this run; or what is wrong with it: then its files, which `save` takes for a stranger's
+    where the config is damaged, are removed."""
     try:
-        return load(folder), None
+        return load(folder)
     except FolderError as error:
-        reason = str(error)
-    for file in WRITTEN:
-        (folder / file).unlink(missing_ok=True)
-    try:
-        model = load(folder / BEST)
-    except FolderError:
-        return None, f"the best model so far is lost, and the next evaluation saves one: {reason}"
-    model.save(folder)
-    return model, f"the best model so far was damaged, and is restored from its copy: {reason}"
+        for file in WRITTEN:
+            (folder / file).unlink(missing_ok=True)
+        return error
 
 
 class Log:

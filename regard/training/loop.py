@@ -14,7 +14,8 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from regard.models.model import Model, evaluation
 from regard.training import checkpoints
 from regard.training.folder import CHECKPOINTS, Log, RunError, manifest_digest, save_best
 from regard.training.options import Options
-from regard.training.processes import Signals, Stopped, World
+from regard.training.processes import STOPS, Signals, Stopped, World
 from regard.training.report import Report, head_widths
 from regard.training.schedule import Average, learning_rate, read_plan
 from regard.training.task import Batch, LossModule, Task
@@ -119,26 +120,27 @@ class Run:
     def train(self) -> State:
         """Train to the end; Stopped if a signal came, Diverged if the loss is NaN."""
         state, options, world = self.state, self.options, self.world
-        steps = step_data(self.task, world, state.step, Position(state.epoch, state.window, state.batch))
+        data = step_data(self.task, world, state.step, Position(state.epoch, state.window, state.batch))
         begin = time.monotonic() - state.elapsed
         if state.finished and state.best is None:  # its best model was lost
             self._evaluate()
-        while not state.finished:
-            (stopped,) = world.all_reduce(float(self.signals.caught > 0))
-            if stopped:
-                self._save()
-                text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
-                raise Stopped(self.signals.caught or signal.SIGTERM, text)
-            self._step(next(steps))
-            state.elapsed = time.monotonic() - begin
-            state.finished = self._is_over()
-            # The best model is saved before the checkpoint that refers to it.
-            if state.finished or state.step % options.evaluate_every == 0:
-                self._evaluate()
+        with closing(data):  # also where the traceback of an error keeps this frame: Python would wait for its workers
+            while not state.finished:
+                (stopped,) = world.all_reduce(float(self.signals.caught > 0))
+                if stopped:
+                    self._save()
+                    text = f"stopped at step {state.step:,}; everything is saved: go on with --resume"
+                    raise Stopped(self.signals.caught or signal.SIGTERM, text)
+                self._step(next(data))
                 state.elapsed = time.monotonic() - begin
-                state.finished |= 0 < options.patience <= state.evaluations_since_best
-            if state.finished or state.step % options.save_every == 0:
-                self._save()
+                state.finished = self._is_over()
+                # The best model is saved before the checkpoint that refers to it.
+                if state.finished or state.step % options.evaluate_every == 0:
+                    self._evaluate()
+                    state.elapsed = time.monotonic() - begin
+                    state.finished |= 0 < options.patience <= state.evaluations_since_best
+                if state.finished or state.step % options.save_every == 0:
+                    self._save()
         return state
 
     def _is_over(self) -> bool:
@@ -285,7 +287,7 @@ class StepData:
     after: Position
 
 
-def step_data(task: Task, world: World, step: int, position: Position) -> Iterator[StepData]:
+def step_data(task: Task, world: World, step: int, position: Position) -> Generator[StepData]:
     """The data of each step after `step`, without end; `position` is where the run stands in its data."""
     rows, maker, workers = _step_rows(task, step, position), _Maker(task, world), task.options.workers
     if not workers:
@@ -350,6 +352,6 @@ class _Maker(Dataset[StepData]):
 
 
 def _ignore_signals(worker: int) -> None:
-    """Ctrl-C goes to all processes of a terminal, and the one that trains has to save first."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Ctrl-C, and the end of a terminal, go to all its processes, and the one that trains has to save first."""
+    for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

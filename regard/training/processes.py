@@ -1,7 +1,8 @@
 """The process that trains: its device and its memory, the signals that it gets, and other processes.
 
 Several processes on one machine or many are started by `torchrun`: with copies of the model (DDP), or shards (FSDP2).
-SIGINT and SIGTERM are noted when they come, and obeyed between two steps; at once while there is nothing to save.
+SIGINT, SIGTERM and SIGHUP are noted when they come, and obeyed between two steps; at once while there is nothing to
+save.
 """
 
 import ctypes
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 CPU = torch.device("cpu")
 TIMEOUT = timedelta(hours=2)  # while the first process prepares the data or saves a model, the others wait
+# Ctrl-C, the end of a job, and that of a terminal, which Windows does not know.
+STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
@@ -201,8 +204,9 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.handlers[number] = signal.signal(number, self._note)
+            for number in STOPS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup ignores the end of the terminal
+                    self.handlers[number] = signal.signal(number, self._note)
         except ValueError:  # not the main thread
             self.handlers.clear()
         return self
@@ -223,10 +227,14 @@ class Signals:
             self.nothing_to_save = ""
 
     def _note(self, number: int, frame: Any) -> None:
+        is_first = not (self.nothing_to_save or self.caught)
+        waiting = b"\nregard: stopping after this step, or this evaluation; the same again stops at once\n"
+        try:  # somebody waits, and an evaluation may take minutes; a handler cannot use buffered files
+            os.write(2, waiting if is_first and os.isatty(2) else b"")
+        except OSError:  # the terminal is gone, and what is still written there would end the run before it has saved
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         if self.nothing_to_save:
             raise Stopped(number, self.nothing_to_save)
         if self.caught:
             raise Stopped(number, "stopped at once; what was saved before is complete: go on with --resume")
         self.caught = number
-        if os.isatty(2):  # somebody waits, and an evaluation may take minutes; a handler cannot use buffered files
-            os.write(2, b"\nregard: stopping after this step, or this evaluation; the same again stops at once\n")

@@ -151,6 +151,9 @@ def _options(task: str, given: Mapping[str, Any], folder: Path, *, resume: bool)
     if not resume:
         if home.has_run(folder):
             raise RunError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
+        if any((folder / home.CHECKPOINTS).glob("step-*")):  # a resumed run would take them for its own
+            reason = f"holds checkpoints, and no {home.OPTIONS}, which says of what"
+            raise RunError(f"{folder}: {reason}: put it back for --resume, or choose another --out")
         refuse_foreign(folder)
         if (folder / CONFIG).exists() and not (folder / home.BEST).exists():  # else a run was killed as it began
             raise RunError(f"{folder}: holds a model already: choose another --out")

@@ -252,6 +252,15 @@ def test_tokens_are_drawn_as_often_as_they_should(sampling, expected):
         assert abs(share - probability) <= 5 * math.sqrt(probability * (1 - probability) / 20_000) + 1e-4
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 1e-40, 5e-324])
+@pytest.mark.parametrize("given", [{}, {"top_p": 0.9}, {"top_k": 2}], ids=str)
+def test_the_coldest_temperatures_take_the_likeliest_token(temperature, given):
+    """Though a logit divided by them is beyond float32."""
+    logits = torch.tensor([[3.0, 5.0, 4.0, -1.0]] * 7)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(7)]
+    assert Sampling(temperature, **given).draw(logits, generators).tolist() == [1] * 7
+
+
 @pytest.mark.parametrize(
     ("logits", "k", "expected"),
     [

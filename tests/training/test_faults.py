@@ -1,6 +1,7 @@
 """What happens to a run from outside: killed, stopped, a full disk, no permission, damaged files. Nothing is lost."""
 
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -18,6 +19,7 @@ from regard import files
 from regard.errors import RegardError
 from regard.training.checkpoints import CheckpointError
 from regard.training.folder import read_log
+from regard.training.loop import Diverged
 from tests.training import tiny
 
 TASK = "translate"
@@ -126,6 +128,34 @@ def test_a_signal_saves_and_the_run_goes_on_later(untouched, tmp_path, number, c
     assert list(tiny.losses(out)) == list(range(1, step + 3))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such terminals")
+def test_a_run_whose_terminal_is_closed_saves(untouched, tmp_path):
+    """Though what it has to say of the evaluation after that step goes nowhere."""
+    data, _ = untouched
+    arguments = tiny.command(TASK, data, tmp_path / "run", steps=5_000, evaluate_every=1, save_every=10_000)
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(arguments, stderr=theirs, stdout=subprocess.DEVNULL, cwd=tiny.ROOT)
+    os.close(theirs)
+    text = b""
+    while b"parameters" not in text:
+        text += os.read(ours, 4_096)
+    child.send_signal(signal.SIGSTOP)
+    os.close(ours)
+    child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGCONT)
+    assert child.wait(timeout=60) == 128 + signal.SIGHUP
+    assert len(list(tmp_path.glob("run/checkpoints/step-*"))) == 1
+
+
+def test_an_error_leaves_no_process_that_prepares_batches(untouched, tmp_path):
+    """Though its traceback is kept, as Python keeps that of an error that ends it: it would wait for them forever."""
+    given = tiny.options(TASK, workers=1, learning_rate=1e38, warmup=0)
+    with pytest.raises(Diverged) as caught:
+        regard.train(TASK, untouched[0], out=tmp_path / "run", **given)
+    assert caught.tb is not None
+    assert multiprocessing.active_children() == []
+
+
 def test_a_second_trainer_in_the_same_folder_is_refused_while_the_first_one_lives(untouched, tmp_path, capsys):
     data, _ = untouched
     out = tmp_path / "run"
@@ -218,10 +248,12 @@ def test_a_damaged_checkpoint_is_skipped(untouched, tmp_path, capsys, damage):
 FILES = ["model.safetensors", "tokenizer.json", "target_tokenizer.json", "config.json", "manifest.json", "log.jsonl"]
 
 
+COPIES = ["checkpoints/best/model.safetensors", "checkpoints/best/config.json"]
 HOW = ["gone", "cut", "noise"]
 DAMAGES = [
     *(([name], HOW[number % 3]) for number, name in enumerate(FILES)),
     *(pytest.param(FILES, how, marks=[] if how == "noise" else faults) for how in HOW),
+    *(([name], how) for name, how in zip(COPIES, HOW, strict=False)),
 ]
 
 
@@ -239,13 +271,15 @@ def test_damaged_files_are_restored_or_named_and_the_run_goes_on(untouched, tmp_
             damage(out / name, how)
         regard.train(TASK, data, out=out, resume=True, quiet=False)
         message = capsys.readouterr().err
-        assert message.count("restored from its copy") == (names != ["log.jsonl"]), message
+        assert message.count("restored from its copy") == (not {"log.jsonl", *COPIES}.issuperset(names)), message
         if how != "cut":  # half of the lines may be all that the newest checkpoint needs
             assert message.count("are missing there; the run goes on") == ("log.jsonl" in names), message
         losses, evaluations, weights = tiny.outcome(out)
         if "log.jsonl" not in names:
             assert (losses, evaluations) == tiny.outcome(expected)[:2]
         assert weights == tiny.outcome(expected)[2]
+        assert tiny.digest(out / COPIES[0]) == weights[-1]
+        regard.load(out / "checkpoints" / "best")
 
 
 def damage(path, how):

@@ -68,6 +68,16 @@ def test_a_model_that_somebody_saved_is_not_replaced_by_a_run(tmp_path):
     assert (tmp_path / "mine" / "model.safetensors").read_bytes() == before
 
 
+def test_checkpoints_of_a_run_whose_options_are_gone_are_not_taken_for_those_of_another(tmp_path):
+    data, out, given = tiny.make("text", tmp_path), tmp_path / "run", tiny.options("text")
+    regard.train("text", data, out=out, **given)
+    (out / "training.yaml").rename(tmp_path / "training.yaml")
+    with pytest.raises(RunError, match=r"run: holds checkpoints, and no training\.yaml.* choose another --out"):
+        regard.train("text", data, out=out, **given, learning_rate=0.1)
+    (tmp_path / "training.yaml").rename(out / "training.yaml")
+    assert regard.train("text", data, out=out, resume=True).results["steps"] == given["steps"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="names are text there")
 def test_a_folder_whose_name_is_no_text_is_refused_before_the_run(tmp_path):
     with pytest.raises(RunError, match=r"m\\udce9': expected a name in UTF-8: choose another --out"):
