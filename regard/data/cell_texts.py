@@ -23,6 +23,10 @@ from numpy.typing import NDArray
 Array = NDArray[numpy.float64]
 Flags = NDArray[numpy.bool_]
 
+MISSING = frozenset(
+    ["", "na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", ".", "..", "-", "--", "–", "—", "?"]
+)
+
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 # What is written in several ways becomes one: minus signs, blanks that do not break, apostrophes, wide characters.
@@ -103,6 +107,12 @@ def parse_numbers(texts: Sequence[str]) -> NumberTexts:
         for decimal, grammar in GRAMMARS.items()
     }
     return NumberTexts(digits, numpy.array([negative for _, negative, _ in parsed], dtype=bool), unit, understood)
+
+
+def is_number(text: str) -> bool:
+    """Whether a single text may be a number."""
+    digits, _, _ = _parse_number(text.translate(SAME).strip())
+    return digits is not None and any(grammar.fullmatch(digits) for grammar in GRAMMARS.values())
 
 
 def _parse_number(text: str) -> tuple[str | None, bool, str]:
@@ -186,6 +196,18 @@ def parse_dates(texts: Sequence[str], day_first: bool | None = None) -> DateText
         zones = zones or form.endswith(("%z", "%Z"))
     zones = zones or any(re.search(r":\d{2}.*(Z|[-+]\d{2}:?\d{2})$", text) for text in written[:CANDIDATES])
     return DateTexts(days, order, ambiguous, zones)
+
+
+def are_values(row: Sequence[str] = (), below: Sequence[str] = ()) -> bool:
+    """Whether a row of cells is no header, but numbers, or dates that are not above numbers; some may be missing."""
+
+    def is_value(index: int, cell: str) -> bool:
+        if is_number(cell) or (cell.strip().lower() in MISSING and (cell or index)):  # an index has no name
+            return True
+        dated = bool(numpy.isfinite(parse_dates([cell.strip()]).days).all())
+        return dated and not any(map(is_number, below[index : index + 1]))
+
+    return any(map(str.strip, row)) and all(map(is_value, range(len(row)), row))
 
 
 def to_days(dates: Any) -> Array:

@@ -11,15 +11,12 @@ from typing import Any, Literal
 import numpy
 from numpy.typing import NDArray
 
-from regard.data.cell_texts import AMBIGUOUS, TO_PYTHON, NumberTexts, parse_dates, parse_numbers, to_days
-from regard.data.tables import Table, TableError
+from regard.data.cell_texts import AMBIGUOUS, MISSING, TO_PYTHON, NumberTexts, parse_dates, parse_numbers, to_days
+from regard.data.tables import Table, TableError, plain_name
 
 Array = NDArray[numpy.float64]
 Kind = Literal["numbers", "dates", "categories"]
 
-MISSING = frozenset(
-    ["", "na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", ".", "..", "-", "--", "–", "—", "?"]
-)
 KIND_ROWS = 1000  # from which the kinds of columns are guessed, where none are named
 
 
@@ -55,10 +52,9 @@ def understand(
     numbers: as the columns say themselves unless they are given. A cell that is not as most of its column is an error.
     """
     readings = {name: _read(table, name, name in numbers, day_first) for name in dict.fromkeys(names)}
-    if decimal is None:  # what one column shows holds for the others
-        clear = {reading.decimal for reading in readings.values()} - {""}
-        decimal = clear.pop() if len(clear) == 1 else ""
-    return {name: reading.finish(decimal) for name, reading in readings.items()}
+    clear = {reading.decimal for reading in readings.values()} - {""}
+    shown = clear.pop() if len(clear) == 1 else ""  # what one column shows holds for the others
+    return {name: reading.finish(decimal or reading.decimal or shown) for name, reading in readings.items()}
 
 
 def text_column(table: Table, name: str) -> Column:
@@ -73,7 +69,7 @@ def text_column(table: Table, name: str) -> Column:
 def column_kinds(table: Table) -> dict[str, Kind]:
     """What the columns seem to be by their first rows; those without any value are left out."""
     head = replace(table, cells=table.cells.iloc[:KIND_ROWS])
-    names = [name.strip() for name in table.names]
+    names = [plain_name(name) for name in table.names]
     readings = {name: _read(head, name, False, None) for name in names if name}
     return {name: reading.kind for name, reading in readings.items() if reading.codes.max(initial=-1) >= 0}
 
@@ -96,15 +92,14 @@ class _Reading:
         """The column; raises TableError for the first cell that is not as the others."""
         texts, note, unit = self.values, self.note, ""
         if self.numbers is not None:
-            sure = self.decimal or decimal
-            decimal, unit = sure or self.numbers.likely_decimal(self.table.separator), self.numbers.unit
-            texts, note = self.numbers.values(decimal), _describe_numbers(self.numbers, decimal, not sure)
+            likely, unit = decimal or self.numbers.likely_decimal(self.table.separator), self.numbers.unit
+            texts, note = self.numbers.values(likely), _describe_numbers(self.numbers, likely, not decimal)
         assert texts is not None
         missing = numpy.array([None if self.kind == "categories" else numpy.nan], dtype=texts.dtype)
         values = numpy.concatenate([texts, missing])[self.codes]
         if self.kind != "categories":
             for row in numpy.flatnonzero((self.codes >= 0) & ~numpy.isfinite(values)).tolist():
-                expected = "a date" if self.kind == "dates" else "a number in %" if unit == "%" else "a number"
+                expected = "a date" if self.kind == "dates" else f"a number in {unit}" if unit else "a number"
                 if numpy.isinf(values[row]):
                     raise _cell_error(self.table, self.name, row, "a finite number", "infinity")
                 raise _cell_error(self.table, self.name, row, expected, repr(self.texts[self.codes[row]]))
@@ -138,6 +133,8 @@ def _read(table: Table, name: str, must_be_numbers: bool, day_first: bool | None
 
 def _plain_numbers(texts: NDArray[Any]) -> Array | None:
     """What Python takes for numbers, with all digits; None where some are written otherwise, or may be: 1.234."""
+    if "_" in "".join(texts):  # Python would take 12_3 for 123
+        return None
     try:
         values: Array = texts.astype(numpy.float64)
     except ValueError:
@@ -240,7 +237,7 @@ class CurveData:
     by: Column | None
     X: Any  # a pandas DataFrame of all rows
     y: Array  # (n,)
-    weights: Array | None  # (n,)
+    weights: Column | None
 
     @cached_property
     def complete(self) -> NDArray[numpy.bool_]:
@@ -252,7 +249,7 @@ class CurveData:
     def fitted(self) -> NDArray[numpy.bool_]:
         """(n,): the rows that can be fitted, because they have y and a weight, which is not 0, as well."""
         fitted = self.complete & ~self.target.missing
-        return fitted if self.weights is None else fitted & (self.weights > 0)
+        return fitted if self.weights is None else fitted & (self.weights.values > 0)
 
     def groups(self) -> list[tuple[str, NDArray[numpy.int64]]]:
         """Labels and rows of all groups, the largest first; without groups, all complete rows under ""."""
@@ -265,7 +262,7 @@ class CurveData:
 
     def describe(self) -> str:
         """One line: how the table is written, what its columns were taken for, and what is missing."""
-        columns = [*self.x, self.target, *([self.by] if self.by else [])]
+        columns = dict.fromkeys([*self.x, self.target, *filter(None, [self.by, self.weights])])
         missing = {column.name: int(column.missing.sum()) for column in columns}
         facts = [f"{self.table.place}: {self.table.form}, {len(self.table):,} rows"]
         facts += [f"{column.name}: {column.note}" for column in columns]
@@ -294,7 +291,7 @@ def choose_columns(
     if not x and y is None and (len(dates), len(numbers)) in ((1, 1), (0, 2)):
         first, second = [*dates, *numbers]
         return (first,), second, f"x = {first}, y = {second}"
-    names = ", ".join(name.strip() for name in table.names)
+    names = ", ".join(map(plain_name, table.names))
     raise TableError(f"{table.place}: say which columns: --x COL [COL …] --y COL (columns: {names})")
 
 
@@ -309,10 +306,10 @@ def prepare(table: Table, choice: Choice, *, day_first: bool | None = None, deci
     y = columns[choice.y]
     features = {column.name: _logarithm(table, column, "--log-x") if choice.log_x else column.values for column in x}
     target = _logarithm(table, y, "--log-y") if choice.log_y else y.values
-    weights = columns[choice.weights].values if choice.weights else None
-    if choice.weights and weights is not None:
-        for row in numpy.flatnonzero(weights < 0).tolist():
-            raise _cell_error(table, choice.weights, row, "a weight of 0 or more", f"{weights[row]:g}")
+    weights = columns[choice.weights] if choice.weights else None
+    if weights:
+        for row in numpy.flatnonzero(weights.values < 0).tolist():
+            raise _cell_error(table, weights.name, row, "a weight of 0 or more", f"{weights.values[row]:g}")
     data = CurveData(table, choice, x, y, by, pandas.DataFrame(features), target, weights)
     if not data.fitted.any():
         above = f", and in {choice.weights} one above 0" if choice.weights else ""

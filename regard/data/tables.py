@@ -19,7 +19,8 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
@@ -29,28 +30,19 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from regard.data.cell_texts import are_values, is_number
 from regard.data.texts import BYTE_ORDER_MARKS, COMPRESSIONS, OLD_WORKBOOK
 from regard.errors import RegardError
 
 STDIN = Path("-")
 UNPACKED, UNPACKED_RATIO = 1 << 28, 64  # bytes that a packed table may have, or so many times its own: bombs have more
 # Where an archive is broken, needs a password (RuntimeError) or a library that is not here (ImportError).
-BROKEN_ARCHIVE = (
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    ImportError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-)
+BROKEN = (OSError, EOFError, ValueError, RuntimeError, ImportError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 STREAMED = 1 << 30  # bytes that are read of stdin or a pipe
 ENDLESS = "{}: expected a table that ends; save it as a file and name that: got"
 SEPARATORS = {",": "comma-separated", ";": "';'-separated", "\t": "tab-separated", "|": "'|'-separated"}
 BLANKS = r"\s+"  # as pandas takes it for a separator
 SAMPLE = 50  # lines by which the separator is chosen
-PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 
 
 class TableError(RegardError, ValueError):
@@ -81,13 +73,8 @@ class Table:
     @cached_property
     def _rows(self) -> list[tuple[int, int]]:
         """Line and number of cells of all rows. Only errors need them, so they are not counted before."""
-        delimiter = " " if self.separator == BLANKS else self.separator
-        reader = csv.reader(io.StringIO(self.text, newline=""), delimiter=delimiter, skipinitialspace=True)
-        rows, line = [], 1
-        for row in reader:
-            if len(row) > 1 or any(cell.strip() for cell in row):
-                rows.append((line, len(row)))
-            line = reader.line_num + 1
+        lines, separator = io.StringIO(self.text), " " if self.separator == BLANKS else self.separator
+        rows = [(line + 1, len(row)) for line, row in _parsed_rows(lines, separator)]
         # Where pandas takes quotation marks otherwise, lines cannot be told.
         return rows if len(rows) == self.rows else [(number + 1, len(self.names)) for number in range(self.rows)]
 
@@ -120,13 +107,18 @@ def find_column(place: Path | str, header: Sequence[str], name: str, option: str
 
     option: of the command line, by which another column can be named
     """
-    known = [column.strip() for column in header]
+    known, name = [plain_name(column) for column in header], plain_name(name)
     if known.count(name) == 1:
         return known.index(name)
     if name in known:
         raise TableError(f"{place}: {known.count(name)} columns are named {name!r}; rename all but one")
     cure = f"; name another one by {option}" if option else ""
     raise TableError(f"{place}: {missing_column(known, name)}{cure}")
+
+
+def plain_name(name: str) -> str:
+    """A column's name in one line, without blanks around it."""
+    return " ".join(name.split())
 
 
 def missing_column(known: Sequence[str], name: str) -> str:
@@ -194,7 +186,7 @@ def _decompress(raw: bytes, place: str) -> tuple[bytes, str]:
     try:
         with _unpacker(raw, kind) as file:
             return _read_stream(file, max(UNPACKED, UNPACKED_RATIO * len(raw)), "it unpacks to"), kind
-    except BROKEN_ARCHIVE as error:
+    except BROKEN as error:
         raise TableError(f"{place}: cannot be decompressed as {kind}: {error}") from error
 
 
@@ -294,12 +286,23 @@ def _row_starts(text: str) -> Iterator[tuple[int, str]]:
             inside ^= line.count('"') % 2 == 1
 
 
+def _parsed_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the number of the line at which it begins, from 0."""
+    reader, line = csv.reader(lines, delimiter=delimiter, skipinitialspace=True), 0
+    for row in reader:
+        if len(row) > 1 or any(cell.strip() for cell in row):
+            yield line, row
+        line = reader.line_num
+
+
 def _first_rows(text: str, delimiter: str) -> dict[int, list[str]]:
     """The cells of the first rows, by the numbers of their lines."""
-    rows = islice(_row_starts(text), SAMPLE)
     if delimiter == BLANKS:
-        return {number: line.split() for number, line in rows}
-    return {n: next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []) for n, line in rows}
+        return {number: line.split() for number, line in islice(_row_starts(text), SAMPLE)}
+    rows: dict[int, list[str]] = {}
+    with suppress(csv.Error):  # pandas will say it
+        rows.update(islice(_parsed_rows(islice(io.StringIO(text), 10 * SAMPLE), delimiter), SAMPLE))
+    return rows or {0: [text]}
 
 
 def _emptied(text: str, numbers: Collection[int]) -> str:
@@ -313,26 +316,31 @@ def _emptied(text: str, numbers: Collection[int]) -> str:
 
 
 def _find_separator(text: str) -> str:
-    """The separator by which most of the first rows have the same number of cells, and that is more than one."""
+    """The separator by which most of the first rows have the same number of cells, and that is more than one; of
+    several the one by which more cells are numbers: in "1,5;2,5" the commas are decimal."""
 
-    def regularity(delimiter: str) -> tuple[float, int]:
-        widths = Counter(map(len, _first_rows(text, delimiter).values()))
-        (width, count), *_ = widths.most_common()
-        return (count / widths.total(), width) if width > 1 else (0, 1)
+    def regularity(delimiter: str) -> tuple[float, float, int]:
+        rows = [*_first_rows(text, delimiter).values()]
+        width, count = Counter(map(len, rows)).most_common(1)[0]
+        numbers = [is_number(cell) for row in rows for cell in row]
+        return (count / len(rows), sum(numbers) / len(numbers), width) if width > 1 else (0, 0, 1)
 
     best = max(SEPARATORS, key=regularity)
+    *_, width = regularity(best)
     by_blanks = {len(cells) for cells in _first_rows(text, BLANKS).values()}
-    if regularity(best)[1] == 1 and len(by_blanks) == 1 and by_blanks != {1}:
+    if width == 1 and len(by_blanks) == 1 and by_blanks != {1}:
         return BLANKS
-    return best if regularity(best)[1] > 1 else ","
+    return best if width > 1 else ","
 
 
 def _find_titles(text: str, delimiter: str) -> list[int]:
-    """Lines above the header that have but a first cell."""
+    """Lines above the header that have but a first cell, or none; a number is one only where a header follows."""
     rows = _first_rows(text, delimiter)
     if delimiter == BLANKS or Counter(map(len, rows.values())).most_common(1)[0][0] == 1:
         return []
-    titles = [*takewhile(lambda number: rows[number] and rows[number][0] and not any(rows[number][1:]), rows)]
+    titles = [*takewhile(lambda number: not any(rows[number][1:]), rows)]
+    if are_values(*[*rows.values()][len(titles) :][:2]):
+        titles = [*takewhile(lambda number: not is_number(rows[number][0]), titles)]
     return titles if len(titles) < len(rows) else []
 
 
@@ -369,8 +377,8 @@ def _read_cells(place: str, text: str, delimiter: str) -> Any:
 
 def _find_header(cells: Any, last_comment: str, delimiter: str) -> tuple[tuple[str, ...], int]:
     """The names of the columns, and whether they are a row of the table: 1 or 0."""
-    first = [str(cell) for cell in cells.iloc[0]]
-    if not all(PLAIN_NUMBER.fullmatch(cell) for cell in first):
+    first, *below = cells.iloc[:2].astype(str).to_numpy().tolist()
+    if not are_values(first, *below):
         return tuple(first), 1
     commented = last_comment.split() if delimiter == BLANKS else last_comment.split(delimiter)
     if len(commented) == len(first):  # as numpy.savetxt writes it

@@ -174,7 +174,7 @@ def rule_of_thumb(samples: Samples) -> Array:
     """Silverman's rule for a normal density, scaled by the kernel's deviation; infinite for a constant feature."""
     features = samples.features
     if samples.weighing.adaptive:
-        return numpy.array([max(2.0, round(math.sqrt(len(samples))))])
+        return numpy.array([max(2.0, round(math.sqrt(samples.copies.sum())))])
     widths, dimensions = numpy.empty(len(features.kinds)), samples.dimensions
     shrink = (4 / ((dimensions + 2) * samples.count)) ** (1 / (dimensions + 4))
     constant = samples.rows.points.max(0) == samples.rows.points.min(0)  # they say nothing
@@ -212,7 +212,7 @@ class Space:
         start = rule_of_thumb(samples)
         low, high = start / 1e3, start * 1e3
         if samples.weighing.adaptive:
-            low, high = numpy.array([2.0]), numpy.array([max(2.0, len(samples) - 1.0)])
+            low, high = numpy.array([2.0]), numpy.array([max(2.0, samples.copies.sum() - 1.0)])
         else:
             categorical = samples.features.categorical
             low[categorical], high[categorical] = SMALLEST_SHARE, largest_shares(samples)
@@ -382,7 +382,7 @@ def _coordinate_descent(loss: Loss, widths: Array, space: Space) -> Array:
 
 def _count_neighbours(loss: Loss) -> Array:
     """How many neighbours: by factors of 1.5, then all whole numbers between that differ by a fiftieth."""
-    most = len(loss.samples) - 1
+    most = int(loss.samples.copies.sum()) - 1
     counts = numpy.unique(numpy.geomspace(2, max(2, most), 2 + int(math.log(max(most, 2)) / math.log(1.5))).astype(int))
     errors = [loss(numpy.array([float(count)])) for count in counts]
     best = int(numpy.argmin(errors))

@@ -28,7 +28,7 @@ from regard.kernel.local import Array
 from regard.kernel.parts import MergedSamples, feature_of, is_distributed
 from regard.kernel.pyramid import mean_error, scan_by
 from regard.kernel.samples import Samples, Weighing
-from regard.kernel.smoother import Smoother, copies, parts, quantile
+from regard.kernel.smoother import Smoother, parts, quantile
 
 RULES = ("loo", "one_se", "aicc", "gradient", "silverman")
 CHOICES = {"kernel": tuple(KERNELS), "empty": ("nearest", "mean", "nan", "raise")}
@@ -158,7 +158,7 @@ class KernelEstimator(BaseEstimator):
             loss = Loss(samples, self.degree, self.empty, pairs=PAIRS)
             smoother = Smoother(samples, self._widths(loss), self.degree, self.empty)
             if iteration < self.robust:
-                samples = base.reweighed(_bisquare(self._residuals(smoother), copies(base)))
+                samples = base.reweighed(_bisquare(self._residuals(smoother), base.copies))
         return smoother
 
     def _residuals(self, smoother: Smoother) -> Array:
@@ -204,10 +204,12 @@ class KernelEstimator(BaseEstimator):
         """The widths that were given, one per feature; refused where they cannot mean anything."""
         given = _numbers(self.bandwidth)
         features = samples.features
+        if not given.all() and (self.adaptive or not features.categorical):
+            raise ValueError(f"bandwidth: expected positive numbers, got {self.bandwidth!r}")
         if self.adaptive:
             if given.size != 1:
                 raise ValueError(f"bandwidth: expected one number of neighbours, got {given.size}")
-            return numpy.array([max(2.0, numpy.ceil(given[0] * len(samples) if given[0] < 1 else given[0]))])
+            return numpy.array([max(2.0, numpy.ceil(given[0] * samples.copies.sum() if given[0] < 1 else given[0]))])
         count = len(features.kinds)
         if given.ndim > 1 or given.size not in (1, count):
             raise ValueError(f"bandwidth: expected a number or {count}, one per feature, got shape {given.shape}")
@@ -337,8 +339,7 @@ class KernelEstimator(BaseEstimator):
             given = _numbers(self.bandwidth)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{expected}, got {self.bandwidth!r}") from error
-        positive = (given > 0) | ((given == 0) & (given.size > 1))  # a category's λ may be 0
-        if isinstance(self.bandwidth, bool) or not given.size or not positive.all():
+        if isinstance(self.bandwidth, bool) or not given.size or not (given >= 0).all():  # a category's λ may be 0
             raise ValueError(f"bandwidth: expected positive numbers, got {self.bandwidth!r}")
 
 

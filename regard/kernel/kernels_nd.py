@@ -160,11 +160,19 @@ def category_weights(kind: str, of_queries: Array, of_samples: Array, width: flo
 
 
 def reaches(samples: Samples, queries: Rows, units: Array, count: int, left_out: Indices | None) -> Array:
-    """How far the last of so many nearest samples is from each query, whatever its categories, (n,); 0 without any."""
+    """How far the last of so many nearest samples is from each query, whatever its categories, (n,); 0 without any.
+
+    Where samples are counts, each is as many neighbours.
+    """
     at, places = (_places(samples, rows, units) for rows in (queries, samples.rows))
-    farthest = numpy.empty(len(at))
-    for part, distances, _ in _nearest(places, at, left_out, count):
-        farthest[part] = numpy.max(distances, axis=1, where=numpy.isfinite(distances), initial=0.0)
+    farthest, copies = numpy.empty(len(at)), samples.copies
+    for part, distances, indices in _nearest(places, at, left_out, min(count, len(samples))):
+        neighbours = copies[indices]
+        if left_out is not None:  # a count that is not left out whole begins its empty range, and is one less
+            neighbours -= indices == left_out[part, :1]
+        nearer = numpy.cumsum(neighbours, axis=1) - neighbours
+        reached = numpy.isfinite(distances) & (nearer < count) & (neighbours > 0)
+        farthest[part] = numpy.max(distances, axis=1, where=reached, initial=0.0)
     return farthest * EQUAL  # a kernel that counts its edge counts the last of them
 
 

@@ -60,7 +60,7 @@ class Samples:
         given = numpy.flatnonzero(weights > 0)
         rows, values, weights = rows.take(given), values[given], weights[given]
         # Of each row that was given: which sample it is part of, and how much of that it is
-        self.given, self.part_of, first = given, *_samples_of(rows, values, counts, weighing.block > 0)
+        self.given, self.part_of, first = given, *_samples_of(rows, values, weights, counts, weighing.block > 0)
         together = numpy.bincount(self.part_of, weights).astype(numpy.float64)
         self._set(rows.take(first), values[first], together, numpy.ones(len(together)))
         self.share = weights / self.weights[self.part_of]
@@ -84,8 +84,7 @@ class Samples:
 
     def take(self, chosen: Indices) -> Samples:
         """Some of the samples."""
-        some = self.values[chosen], self.weights[chosen], self.factors[chosen]
-        return self._changed(self.rows.take(chosen), *some)
+        return self._changed(self.rows.take(chosen), self.values[chosen], self.weights[chosen], self.factors[chosen])
 
     def weighed(self, weighing: Weighing) -> Samples:
         """The same samples, weighed in another way."""
@@ -108,8 +107,12 @@ class Samples:
     @property
     def count(self) -> float:
         """How many samples there are: the sum of counts, or of as many equal weights as say as much as these."""
-        total = float(self.weights.sum())
-        return total if self.counts else total**2 / float((self.weights**2).sum())
+        return float(self.weights.sum() if self.counts else self.weights.sum() ** 2 / (self.weights**2).sum())
+
+    @property
+    def copies(self) -> Array:
+        """How many samples each one stands for, (n,): its count, or 1."""
+        return numpy.round(self.weights / self.factors) if self.counts else numpy.ones(len(self))
 
     @property
     def variance(self) -> float:
@@ -124,7 +127,7 @@ class Samples:
     @property
     def left_out(self) -> Array:
         """A sample's columns as they are left out: whole, or one of a count."""
-        return self.columns / (self.weights / self.factors)[:, None] if self.counts else self.columns
+        return numpy.asarray(self.columns / self.copies[:, None])
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
@@ -247,8 +250,8 @@ class Samples:
 
     def width_slopes(self, widths: Array, chosen: Indices, fit: LocalFit, tolerance: float) -> Array:
         """How the chosen samples' estimates from the others change with each log width, (n, features, outputs)."""
-        kernel, targets = self.around(widths, self.rows.take(chosen), chosen)
-        slopes = self._cloud.width_slopes(kernel, targets, fit.duals, fit.coefficients, tolerance)
+        around = self.around(widths, self.rows.take(chosen), chosen)
+        slopes = self._cloud.width_slopes(*around, fit.duals, fit.coefficients, tolerance)
         in_order = numpy.argsort(self.features.continuous + self.features.categorical)
         return numpy.asarray(slopes[:, in_order])
 
@@ -286,7 +289,7 @@ class Samples:
 
     def _reaches(self, widths: Array, queries: Rows, left_out: Indices | None) -> Array:
         """How far, in spreads, the k-th nearest sample is from each query, of those that are not left out."""
-        far = reaches(self, queries, spread(self), int(min(widths[0], len(self))), left_out)
+        far = reaches(self, queries, spread(self), int(widths[0]), left_out)
         return numpy.maximum(far, 1e-9 * float((self.spans / spread(self)).max()))  # as many may be at the query itself
 
     def _line_sums(self, widths: Array, queries: Rows, order: int, form: Form, columns: Array | None) -> Array:
@@ -301,8 +304,7 @@ class Samples:
 
     def _counted(self, chosen: Indices) -> Mask:
         """Which of the chosen samples are counts above 1: leaving one of them out leaves the others at its place."""
-        counts = (self.weights / self.factors)[chosen]  # whole numbers, up to rounding
-        return numpy.asarray((counts > 1.5) & (self.counts and not self.weighing.block))
+        return numpy.asarray((self.copies[chosen] > 1) & (not self.weighing.block))
 
     def _ranges(self, chosen: Indices) -> Indices:
         """(n, 2): the samples that are left out with each of the chosen: itself and its block, half-open."""
@@ -362,15 +364,18 @@ def spread(samples: Samples) -> Array:
         points[:, d] = periods[d] * ((turns - middle + 0.5) % 1)
     mean = numpy.average(points, axis=0, weights=weights)
     deviation: Array = numpy.sqrt(numpy.average((points - mean) ** 2, axis=0, weights=weights))
-    low, high = numpy.quantile(points, (0.25, 0.75), axis=0, weights=weights, method="inverted_cdf")
-    robust = (high - low) / 1.349
+    order = numpy.argsort(points, axis=0)
+    total = numpy.cumsum(weights[order], axis=0)
+    # With a tolerance, as sums of weights in another unit are rounded otherwise and must not choose another sample.
+    ends = numpy.array([(total < share * total[-1] * (1 - 1e-9)).sum(0) for share in (0.25, 0.75)])
+    robust = numpy.diff(numpy.take_along_axis(points, numpy.take_along_axis(order, ends, 0), 0), axis=0)[0] / 1.349
     return numpy.where((robust > 0) & (robust < deviation), robust, numpy.where(deviation > 0, deviation, 1.0))
 
 
 # --------------------------------------------------------------------------------------------------------------- order
 
 
-def _samples_of(rows: Rows, values: Array, counts: bool, in_order: bool) -> tuple[Indices, Indices]:
+def _samples_of(rows: Rows, values: Array, weights: Array, counts: bool, in_order: bool) -> tuple[Indices, Indices]:
     """Of each row the sample that it is part of, and of each sample its first row.
 
     Rows of one place are one sample if their values are all the same, unless they are counts.
@@ -378,7 +383,7 @@ def _samples_of(rows: Rows, values: Array, counts: bool, in_order: bool) -> tupl
     place = numpy.column_stack([rows.points, rows.labels])
     order = sort_numbers(place[:, 0])[1] if place.shape[1] == 1 else None
     if order is None or (numpy.diff(place[order, 0]) == 0).any():  # among equals by value
-        order = numpy.lexsort([*values.T[::-1], *place.T[::-1]])
+        order = numpy.lexsort([weights, *values.T[::-1], *place.T[::-1]])
     begins = numpy.ones(len(place), dtype=bool)  # where another sample begins
     if not counts:
         begins[1:] = (place[order[1:]] != place[order[:-1]]).any(1)
@@ -392,6 +397,4 @@ def _samples_of(rows: Rows, values: Array, counts: bool, in_order: bool) -> tupl
     if place.shape[1] == 1 or not in_order:
         return part_of, first
     rank = numpy.argsort(first)
-    renamed = numpy.empty_like(rank)
-    renamed[rank] = numpy.arange(len(rank))
-    return renamed[part_of], first[rank]
+    return numpy.argsort(rank)[part_of], first[rank]

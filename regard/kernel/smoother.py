@@ -285,7 +285,7 @@ class Noise:
         if self._relative is None:
             return numpy.full(self.columns.shape[1] - 1, stats.norm.ppf(share))
         assert self.errors is not None
-        return quantile(self._relative, copies(self.smoother.samples)[self.errors[0]], share)
+        return quantile(self._relative, self.smoother.samples.copies[self.errors[0]], share)
 
     @cached_property
     def _relative(self) -> Array | None:
@@ -294,11 +294,6 @@ class Noise:
         chosen, errors = self.errors
         deviation = self.deviation(self.smoother.samples.rows.take(chosen))
         return numpy.asarray(errors / numpy.where(deviation > 0, deviation, 1.0))
-
-
-def copies(samples: Samples) -> Array:
-    """How many samples each one stands for, (n,): its count, or 1."""
-    return numpy.round(samples.weights / samples.factors) if samples.counts else numpy.ones(len(samples))
 
 
 def quantile(values: Array, counts: Array, share: float) -> Array:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from regard import files
 from regard.data import curve
 from regard.data.columns import Choice, CurveData, choose_columns, prepare
-from regard.data.tables import Table, read_table
+from regard.data.tables import Table, plain_name, read_table
 from regard.kernel import KernelRegressor
 from regard.view import pictures
 from regard.view.regression import GROUPS, Group, KernelRegressionDisplay, Scales
@@ -210,8 +210,13 @@ def _fit(data: CurveData, model: KernelRegressor) -> tuple[GroupFit, ...]:
         fitted = rows[data.fitted[rows]]
         if label and len(fitted) < 2:
             continue
-        weights = None if data.weights is None else data.weights[fitted]
-        regressor = clone(model).fit(data.X.iloc[fitted], data.y[fitted], sample_weight=weights)
+        weights = None if data.weights is None else data.weights.values[fitted]
+        try:
+            regressor = clone(model).fit(data.X.iloc[fitted], data.y[fitted], sample_weight=weights)
+        except ValueError as error:
+            if not label:
+                raise
+            raise ValueError(f"{error} (of {data.choice.by} {label!r}, {len(fitted)} rows)") from error
         fits.append(GroupFit(label, rows, fitted, regressor))
     if not fits:
         raise ValueError(f"by: expected groups of two rows or more, got none in column {data.choice.by!r}")
@@ -259,7 +264,7 @@ def _write_predictions(path: Path, table: Table, columns: dict[str, Array]) -> N
     Of parquet each value is as Python writes it, and nothing where it is missing. A name that the file has already gets
     a number; `row` is left out then.
     """
-    names, cells = [name.strip() for name in table.names], table.cells.astype(object)
+    names, cells = [plain_name(name) for name in table.names], table.cells.astype(object)
     cells.columns = list(table.names)
     for name, values in (columns if "row" in names else {"row": table.lines, **columns}).items():
         numbered = chain([name], (f"{name}_{number}" for number in count(2)))

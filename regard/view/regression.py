@@ -30,6 +30,7 @@ SHOWN = 2000  # samples that are drawn, evenly chosen where there are more
 SHOWN_OF_GROUP = 500  # the same for each group
 GROUPS = 12  # that are drawn, the largest where there are more
 PRINTED = 11  # points in the terminal
+KNOWN_DAYS = numpy.array(["0001-01-01", "9999-12-31"], dtype="datetime64[D]").astype(float)  # to matplotlib
 RASTERED = 500  # samples from which on they are one image in a file of lines
 MARKERS = "os^Dv<>phX*P"
 
@@ -358,6 +359,8 @@ def _draw_samples(axes: Axes, x: Array, y: Array, marker: str, colour: str, **st
 
 def _show_times(*axes: Any) -> None:
     for axis in axes:
+        # Margins beside a last day of 9999, which stands for "never", would be days that matplotlib does not know.
+        axis.set_view_interval(*numpy.clip(axis.get_view_interval(), *KNOWN_DAYS), ignore=True)
         locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

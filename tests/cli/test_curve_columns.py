@@ -133,7 +133,7 @@ def test_all_digits_and_columns_are_kept(folder):
 def test_rows_that_miss_something(folder, capsys):
     (folder / "holes.csv").write_text("x,y,w\n1,2,1\n2,,1\n,4,1\n3,4,1\n4,9,\n5,1,2\n")
     assert main(["curve", "holes.csv", "--x", "x", "--y", "y", "--weights", "w", "--bandwidth", "1"]) == 0
-    assert "1 row misses x; 1 row misses y" in capsys.readouterr().out
+    assert "1 row misses x; 1 row misses y; 1 row misses w" in capsys.readouterr().out
     model = KernelRegressor(bandwidth=1).fit([[1], [3], [5]], [2, 4, 1], sample_weight=[1, 1, 2])
     expected = model.predict([[1], [2], [3], [4], [5]]).tolist()
     rows = read(folder / "holes-predictions.csv")[1:]
@@ -252,3 +252,16 @@ def test_text_among_x_is_a_category(folder, capsys):
     assert report["bandwidth"]["kind"] < 0.05
     assert report["window"]["interval"]["kind"] is None
     assert report["loo_r2"] > 0.9
+
+
+def test_a_last_day_of_9999_is_drawn(folder):
+    (folder / "contracts.csv").write_text("until,y\n2020-01-01,1\n2020-06-01,2\n2021-01-01,1.5\n9999-12-31,3\n")
+    assert main(["curve", "contracts.csv"]) == 0
+    assert (folder / "contracts-curve.png").exists()
+
+
+def test_an_error_of_a_group_names_it(folder, capsys):
+    rows = [f"{x},{x % 7},{'few' if x < 3 else 'many'}" for x in range(20)]
+    (folder / "data.csv").write_text("x,y,g\n" + "\n".join(rows))
+    assert main(["curve", "data.csv", "--by", "g", "--block", "2"]) == 2
+    assert "block: expected less than n_samples - 1 = 2, got 2 (of g 'few', 3 rows)" in capsys.readouterr().err

@@ -43,7 +43,7 @@ TEXTS = {
     "a commented header": "# by a program\n# a b\n1 2\n3 4\n",
     "Excel's first line": "sep=;\na;b\n1;2\n3;4\n",
     "a title": "Sales of the year\n\na;b\n1;2\n3;4\n",
-    "a title with separators": "Sales of the year,\nby shop,\na,b\n1,2\n3,4\n",
+    "a title with separators": "Sales of the year,\nby shop,\n,\na,b\n1,2\n3,4\n",
     "separators at the ends": "a,b\n1,2,\n3,4,\n",
     "separators at all ends": "a,b,,\n1,2,,\n3,4,,\n",
 }
@@ -189,6 +189,8 @@ def test_an_ambiguous_comma_is_said_and_can_be_decided(write):
     assert column.note == "numbers with thousands separators (1,234 is taken as 1234: --decimal decides)"
     column = columns(path, ["a"], decimal=",")["a"]
     assert (column.values.tolist(), column.note) == ([1.234, 5.678], "numbers with decimal comma")
+    with pytest.raises(TableError, match="line 4, column 'a': expected a number, got '3,45'"):  # as most are by a comma
+        columns(write("data.csv", "a;b\n1,234;x\n2,345;y\n3,45;z\n"), ["a"], decimal=".")
     # What another column shows decides as well, and so does a separator that makes room for commas.
     shown = columns(write("other.csv", "a\tb\n1,234\t1,5\n5,678\t2\n"))["a"]
     assert shown.values.tolist() == [1.234, 5.678]
@@ -260,10 +262,12 @@ def test_dates_in_an_order_that_nobody_can_know_are_said_and_can_be_decided(writ
 
 
 def test_what_is_no_date(write):
-    path = write("data.csv", "year,epoch,month,shop,time\n2019,1700000000123,May,store 3,12:30\n2020,1,Sat,A12,13:00\n")
-    assert column_kinds(read_table(path)) == {
-        "year": "numbers", "epoch": "numbers", "month": "categories", "shop": "categories", "time": "categories"
-    }  # fmt: skip
+    path = write(
+        "data.csv",
+        "year,epoch,month,shop,time,id\n2019,1700000000123,May,store 3,12:30,1_2\n2020,1,Sat,A12,13:00,1_3\n",
+    )
+    categories = dict.fromkeys(["month", "shop", "time", "id"], "categories")
+    assert column_kinds(read_table(path)) == {"year": "numbers", "epoch": "numbers", **categories}
 
 
 def test_categories_keep_what_looks_missing(write):
@@ -288,10 +292,24 @@ def test_a_column_without_values(write):
         assert (column.kind, values(column)) == ("numbers", [None, None])
 
 
-def test_a_table_without_a_header(write):
-    table = read_table(write("data.csv", "1,2\n3,4\n"))
+@pytest.mark.parametrize(
+    "text", ["1,2\n3,4\n", "1,5;2,5\n3,5;4,5\n", "1,\n3,4\n", "NA,2\n3,4\n", "2019-01,€2\n2019-02,€3\n"]
+)
+def test_a_table_without_a_header(write, text):
+    table = read_table(write("data.csv", text))
     assert (table.names, len(table)) == (("1", "2"), 2)
     assert "no header" in table.form
+
+
+@pytest.mark.parametrize("header", ["2019-01,2019-02", ",0", '"in\nkilograms",0', "a,2019"])
+def test_a_header_of_few_letters(write, header):
+    table = read_table(write("data.csv", f"{header}\n1,2\n3,4\n"))
+    assert (",".join(table.names), len(table)) == (header.replace('"', ""), 2)
+
+
+def test_a_name_of_several_lines_is_written_in_one(write):
+    column = columns(write("data.csv", '"mass,\n in kg";y\n1,5;2\n2,5;3\n'), ["mass, in kg"])["mass, in kg"]
+    assert values(column) == [1.5, 2.5]
 
 
 BAD = {
@@ -301,7 +319,7 @@ BAD = {
         r"data.csv: line 7, column 'b': expected a number, got 'x'",
     ),
     "a number without %": ("a,b\n1,2%\n2,0.5\n", r"line 3, column 'b': expected a number in %, got '0.5'"),
-    "two currencies": ("a,b\n1,$2\n2,$3\n3,£4\n", r"line 4, column 'b': expected a number, got '£4'"),
+    "two currencies": ("a,b\n1,$2\n2,$3\n3,£4\n", r"line 4, column 'b': expected a number in \$, got '£4'"),
     "two decimals": ("a|b\n1|2,55\n2|3,51\n3|4.55\n", r"line 4, column 'b': expected a number, got '4.55'"),
     "two columns of a name": ("a,b,a\n1,2,3\n", r"data.csv: 2 columns are named 'a'; rename all but one"),
     "JSON": ('[{"a": 1, "b": 2}]', r"data.csv: is JSON; save it as CSV"),

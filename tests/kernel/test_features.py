@@ -219,3 +219,12 @@ def test_categories_alone_have_no_neighbours():
     table = pandas.DataFrame({"shop": list("abab")})
     with pytest.raises(ValueError, match="adaptive: expected a feature that is not a category"):
         KernelRegressor(bandwidth=2, adaptive=True).fit(table, [0.0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_lambda_of_0_averages_each_category(ordered):
+    """Also of a single feature, whose bandwidth is then 0."""
+    table = pandas.DataFrame({"shop": pandas.Categorical(list("abab"), ordered=ordered)})
+    for bandwidth in (0, [0.0]):
+        model = KernelRegressor(bandwidth=bandwidth).fit(table, [0.0, 1, 2, 5])
+        assert model.predict(table).tolist() == [1.0, 3.0, 1.0, 3.0]

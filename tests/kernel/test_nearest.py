@@ -75,3 +75,25 @@ def test_a_boxcar_over_neighbours_averages_as_many():
         expected = KNeighborsRegressor(7).fit(X, y).predict(queries)
         numpy.testing.assert_allclose(model.predict(queries), expected, rtol=1e-9, atol=1e-12)
         numpy.testing.assert_allclose(model.weights(queries) @ y, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bandwidth", [9, 0.3, "loo", "silverman"])
+@pytest.mark.parametrize("robust", [0, 1])
+def test_a_count_is_as_many_neighbours(bandwidth, robust):
+    X, y = curve(40, 2)
+    counts = numpy.arange(40) % 4
+    options = {"adaptive": True, "counts": True, "degree": 1, "robust": robust}
+    counted, repeated = (KernelRegressor("tricube", bandwidth, **options) for _ in range(2))
+    counted.fit(X, y, sample_weight=counts)
+    repeated.fit(numpy.repeat(X, counts, axis=0), numpy.repeat(y, counts))
+    assert counted.bandwidth_ == repeated.bandwidth_
+    assert counted.loo_error_ == pytest.approx(repeated.loo_error_, rel=1e-9)
+    numpy.testing.assert_allclose(counted.predict(X), repeated.predict(X), atol=1e-9)
+
+
+def test_the_unit_of_weights_chooses_no_other_spread():
+    """Sums of weights are rounded otherwise in another unit, and would end beside a quarter of them."""
+    random = numpy.random.default_rng(0)
+    X, y = random.normal(size=(40, 2)), random.normal(size=40)
+    ones, others = (KernelRegressor(bandwidth="silverman").fit(X, y, numpy.full(40, unit)) for unit in (1.0, 7.3))
+    assert ones.bandwidth_.tolist() == others.bandwidth_.tolist()

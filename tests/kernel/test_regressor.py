@@ -190,6 +190,16 @@ def test_the_order_of_rows_changes_no_bit(kernel, degree):
     assert (one.predict(queries) == other.predict(queries)).all()
 
 
+def test_the_order_of_rows_changes_no_block():
+    """Also where rows of the same x and y count otherwise."""
+    X, y, counts = (numpy.array(column, dtype=float) for column in ([0, 1, 1, 2, 3], [0, 2, 2, 1, 3], [1, 5, 1, 1, 1]))
+    errors = [
+        KernelRegressor("laplace", 1.0, counts=True, block=1).fit(X[rows, None], y[rows], counts[rows]).loo_error_
+        for rows in ([0, 1, 2, 3, 4], [0, 2, 1, 3, 4])
+    ]
+    assert errors[0] == errors[1]
+
+
 def test_a_gaussian_is_never_empty():
     X, y = curve(51)
     model = KernelRegressor(bandwidth=0.01, empty="raise").fit(X, y)
@@ -268,6 +278,7 @@ BAD_PARAMETERS = [
     ({"bandwidth": "scott"}, "bandwidth: expected a positive number.* got 'scott'"),
     ({"bandwidth": -1.0}, "bandwidth: expected positive numbers, got -1"),
     ({"bandwidth": 0}, "bandwidth: expected positive numbers, got 0"),
+    ({"bandwidth": 0, "adaptive": True}, "bandwidth: expected positive numbers, got 0"),
     ({"bandwidth": numpy.nan}, "bandwidth: expected positive"),
     ({"bandwidth": True}, "bandwidth: expected positive numbers, got True"),
     ({"bandwidth": None}, "bandwidth: expected"),
