@@ -94,22 +94,23 @@ class SelfAttention(nn.Module):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", ["multihead", "encoder"])
 def test_the_fast_paths_of_pytorch(name, first, fast):
-    """Against the output projection without the columns of a head."""
+    """Against the output projection with half the columns of a head; the edited call is one map."""
     model = models_of_pytorch(name)
     if name == "encoder":
         model.norm_first = first
     attention = model.self_attn if name == "encoder" else model.attention
     torch.backends.mha.set_fastpath_enabled(fast)
     try:
-        with torch.no_grad(), regard.intervene(model) as edit:
-            edit.ablate(heads=2)
+        with torch.no_grad(), regard.capture(model, operands=True) as seen, regard.intervene(model) as edit:
+            edit.scale(0.5, heads=2)
             output = model(rows())
             edit.clear()
-            attention.out_proj.weight[:, 2 * SIZE // 4 : 3 * SIZE // 4] = 0
+            attention.out_proj.weight[:, 2 * SIZE // 4 : 3 * SIZE // 4] *= 0.5
             expected = model(rows())
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
     torch.testing.assert_close(output, expected)
+    assert len(seen) == 2
 
 
 def test_gradients_through_multihead_attention_are_refused():
