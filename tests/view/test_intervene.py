@@ -285,6 +285,32 @@ def test_interventions_nest_and_end_with_their_block():
         outer.ablate(heads=0)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_edits_of_nested_blocks_are_made_once_and_seen_as_they_were_made(name, inner, gradients):
+    """Also if they are random; weights before outputs, whichever block is the outer one."""
+    model, made = MODELS[name](), []
+
+    def noisy(weights):
+        made.append(weights * torch.rand_like(weights))
+        return made[-1]
+
+    one, two, capture = regard.intervene(model), regard.intervene(model), regard.capture(model, operands=True)
+    with torch.set_grad_enabled(gradients):
+        with one, two if inner else capture, capture if inner else two:
+            one.scale(0.5)
+            two.scale(0.25)
+            two.set_weights(noisy)
+            output = model(rows())
+        expected = alike(model)(rows(), lambda weights: made[0].detach(), lambda output: output * 0.125)
+    torch.testing.assert_close(output, expected)
+    (layer,) = capture
+    torch.testing.assert_close(layer.weights, made[0].detach())
+    torch.testing.assert_close(layer.output, layer.weights @ layer.value * 0.125)
+    assert len(made) == 1
+
+
 def test_steps_of_a_decoder_are_edited_at_their_positions():
     """A position that is cut in one pass over all tokens is the one that is cut token by token."""
     model = regard.LanguageModel(97, SIZE, 2, HEADS).eval()
