@@ -35,7 +35,7 @@ OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # its caller, and thousands here.
 CHECK: ContextVar[Callable[[], None]] = ContextVar("CHECK", default=lambda: None)
 Computed = Average | FusedCall
-PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "mv": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 
 
 class EditError(RuntimeError):
@@ -188,14 +188,18 @@ class Tracker(TorchDispatchMode):
     # ------------------------------------------------------------------------------------------------------- products
 
     def _multiply(self, left: Tensor, right: Tensor, result: Tensor, *, alone: bool) -> Tensor:
-        """(batch, n, k) × (batch, k, m), or without a batch."""
+        """(batch, n, k) × (batch, k, m), or without a batch, or × (k,)."""
         one, other = self.lineage.state(left), self.lineage.state(right)
+        if right.dim() == 1:
+            other = replace(other, _axes=(*other.axes, ()))
         learned_left, learned_right = one.learned > 0, other.learned > 0
         if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
             learned_left = one.learned > other.learned
             learned_right = not learned_left
         make = axis_rules.multiplied(learned_left, learned_right, other.stage == "weights")
-        state = State(None, parents=(one, other), make=make, shape=result.shape)
+        whole = state = State(None, parents=(one, other), make=make, shape=(*result.shape, 1)[: left.dim()])
+        if result.dim() < left.dim():
+            state = State(None, parents=(whole,), make=lambda axes: axes[:-1], shape=result.shape)
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
         if learned_left or learned_right:
@@ -211,7 +215,7 @@ class Tracker(TorchDispatchMode):
             if weights.stage == "weights":
                 flipped = weights is other  # values × weights, both transposed
                 free, contracted = weights.axes[-2:][:: -1 if flipped else 1]
-                size = state.axes[-2 if flipped else -1]
+                size = whole.axes[-2 if flipped else -1]
                 clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
                 average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
@@ -220,7 +224,7 @@ class Tracker(TorchDispatchMode):
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"
                 self.reports.report(self._module(), "exp", result.shape, reason)
-        product = Product(self._module(), tuple(result.shape), state)
+        product = Product(self._module(), tuple(result.shape), whole)
         if self.recorder.operands or has_editors():
             product.left, product.right = left, right
         state.stage, state.record = "scores", product

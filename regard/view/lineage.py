@@ -248,6 +248,8 @@ class Lineage:
             return self._weights(record, axes)
         if stage == "scores" and name in NONLINEAR:
             return self._weights(Weights(None, record), axes)
+        if stage == "total" and name == "log":
+            return State(axes, "lse", Weights(None, record.product, record.normalized))
         total = next((state for state in others if state.stage == "lse"), None)
         if name == "sub" and total is not None:
             return State(axes, "log", total.record)
