@@ -59,6 +59,10 @@ class Edit:
         if self in self.owner:
             self.owner.remove(self)
 
+    def concerns(self, name: str, layer: int) -> bool:
+        """Whether a layer is among those that are edited."""
+        return self.layers is None or any(is_layer(wanted, layer, name) for wanted in self.layers)
+
     def __call__(self, change: Change, whole: Tensor, call: AttentionCall, name: str) -> Tensor:
         """(batch, heads, n, …) with its heads and queries changed."""
         heads = list(indices("heads", self.heads, whole.shape[1], name))
@@ -97,8 +101,6 @@ class Editing(Tracker):
             return result
         try:
             return self._apply(computed, module, self.edited)
-        except EditError:
-            raise
         except Exception as error:
             raise EditFailed(error) from error
 
@@ -118,6 +120,15 @@ class Editing(Tracker):
             edited.result = result
             result = self._apply(computed, module, edited)
         return result
+
+    def check(self, edits: Sequence[Edit]) -> None:
+        """Complain about attention that edits concern and that was not understood."""
+        self.close()
+        for module, one in self.reports.unrecognised:
+            if module is None or one.operation == "unknown":  # which may be no attention
+                continue
+            if any(edit.concerns(*self.recorder.number(module)) for edit in edits):
+                raise EditError(f"{self.name(module)}: this attention is not edited: {one.reason}")
 
     def _apply(self, computed: Computed, module: nn.Module, edited: Edited) -> Tensor:
         """The result with its edits."""
@@ -152,7 +163,9 @@ class Intervention:
         self.model, self.edits = model, list[Edit]()
         self._numbers = Recorder(model, lambda layer: None)
         self._block: ExitStack | None = None
-        self._following, self._depths = False, (0, 0)
+        self._made: list[Edit] = []  # also those that were removed since
+        self._tracker: Editing | None = None
+        self._depths = (0, 0)
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ the edits
@@ -246,9 +259,10 @@ class Intervention:
             raise RuntimeError("edits hold within a block only: with regard.intervene(model) as edit: …")
         chosen = (several("heads", heads, (int,)), several("queries", queries, (int,)), several("keys", keys, (int,)))
         edit = Edit(self.edits, several("layers", layers, (int, str)), *chosen, **changes)  # type: ignore[arg-type]
-        if not self._following:
-            self._follow(self._block)
+        if self._tracker is None:
+            self._tracker = self._follow(self._block)
         self.edits.append(edit)
+        self._made.append(edit)
         return edit
 
     # ------------------------------------------------------------------------------------------------------ the block
@@ -256,17 +270,16 @@ class Intervention:
     def __enter__(self) -> Intervention:
         if self._block is not None:
             raise RuntimeError("this intervention is open already: make another one")
-        self._block, self._following = ExitStack(), False
+        self._block, self._tracker, self._made = ExitStack(), None, []
         self._depths = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
         self._block.enter_context(open_editor(self._edited))
         return self
 
-    def _follow(self, block: ExitStack) -> None:
+    def _follow(self, block: ExitStack) -> Editing:
         """Follow the model from now on: without edits not even that is done.
 
         The modes go where they would be if they had been opened with the block, below those that were opened since.
         """
-        self._following = True
         defer = not any(isinstance(module, FAST) for module in self._numbers.paths)
         tracker = Editing(self._numbers, self.edits, defer=defer)
         modes = dispatch_modes._get_current_dispatch_mode_stack()
@@ -276,6 +289,7 @@ class Intervention:
         if defer:
             with lifted(self._depths[1], torch._C._len_torch_function_stack, function_modes):
                 block.enter_context(_Deferred(tracker))
+        return tracker
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -284,9 +298,15 @@ class Intervention:
         block, self._block = self._block, None
         block.close()
         unused = [edit for edit in self.edits if edit.used is False]
+        unseen = any(edit.used is None for edit in self.edits)
         self.edits.clear()
         self._counts.clear()
-        if kind is None and unused:
+        if kind is not None or self._tracker is None:
+            return
+        if unseen and any(hasattr(module, "_orig_mod") for module in self._numbers.paths):
+            raise EditError("compiled code cannot be edited: run the module inside it, ._orig_mod")
+        self._tracker.check(self._made)
+        if unused:
             wanted = "; ".join(repr(edit.layers) for edit in unused)
             names = ", ".join(self._numbers.names)
             raise ValueError(f"layers: {wanted} is not among those that attended and can be edited: {names}")
@@ -305,10 +325,8 @@ class Intervention:
         if call.index is None:  # one of `regard.attend`, which nobody else counts
             call = replace(call, index=(0, self._counts.get(name, 0)))
             self._counts[name] = self._counts.get(name, 0) + 1
-        edits: list[Edit] = []
+        edits = [edit for edit in self.edits if edit.concerns(name, layer)]
         for edit in self.edits:
-            if edit.layers is None or any(is_layer(wanted, layer, name) for wanted in edit.layers):
-                edits.append(edit)
             edit.used = edit.used or edit in edits
         weights = [(edit, edit.weights) for edit in edits if edit.weights is not None]
         outputs = [(edit, edit.output) for edit in edits if edit.output is not None]
