@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -184,7 +184,8 @@ def _with_heads(tensor: Tensor) -> Tensor:
 
 
 Observer = Callable[[AttentionCall], object]
-Editor = Callable[[AttentionCall], AttentionCall]  # a call → the call with another output, and perhaps other weights
+Part = Literal["weights", "output"]
+Editor = Callable[[AttentionCall, Part], AttentionCall]  # a call → the call with another output, and perhaps weights
 _editors: ContextVar[tuple[Editor, ...]] = ContextVar("editors", default=())
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
 _blocks = 0  # how many blocks of `observe` are open, in all threads: a number, unlike a ContextVar, can be compiled
@@ -227,9 +228,11 @@ def _silenced(*those: ContextVar[tuple[Any, ...]]) -> Iterator[None]:
 
 
 def edited(call: AttentionCall) -> AttentionCall:
-    """A call as the editors of this thread leave it."""
-    for editor in _editors.get():
-        call = editor(call)
+    """A call as the editors of this thread leave it: all edit the weights before any edits what these average."""
+    parts: tuple[Part, ...] = ("weights", "output")
+    for part in parts:
+        for editor in _editors.get():
+            call = editor(call, part)
     return call
 
 

@@ -214,7 +214,7 @@ class Average:
         value = output = None
         if operands and self.values is not None:
             # Not before an edit asks for it: autograd does not see a view that is made while an operation runs.
-            values = self.values.mT if self.flipped else self.values
+            values = self.values.mT if self.flipped else _matrix(self.values)
             value = ax.regroup(values, self.leading, self.batch, self.heads)
             value = value.repeat_interleave(axis_size(self.heads) // value.shape[1], 1)  # (batch, heads, m, size)
             whole = (self.batch, self.heads, self.queries, self.size)
@@ -254,7 +254,7 @@ class Average:
         leading, rows, columns = map(solid, product.axes)
         if leading != solid(self.leading) or {rows, columns} != {solid(self.queries), solid(self.contracted)}:
             return None, None
-        factors = (product.left, product.right.mT)
+        factors = (product.left, _matrix(product.right).mT)
         one, other = (ax.regroup(factor, self.leading, self.batch, self.heads) for factor in factors)
         return (one, other) if rows == solid(self.queries) else (other, one)
 
@@ -266,6 +266,11 @@ def combined(one: State, other: State) -> list[Weights]:
         return []
     records = [state.record for state in (one, other) if state.stage in (*weights, "output") and state.record]
     return [record for part in records for record in (part if isinstance(part, list) else [part])]
+
+
+def _matrix(tensor: Tensor) -> Tensor:
+    """A vector as a matrix of one column."""
+    return tensor if tensor.dim() > 1 else tensor[:, None]
 
 
 def _part_of(contracted: Axis, normalized: Axis) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,10 +22,11 @@ from torch import Tensor, nn
 
 from regard import files
 from regard.attention.capture import AttentionMap, Gradient, Indices, Layers, Recorder, by_layer
-from regard.attention.observers import observe
+from regard.attention.observers import AttentionCall, observe
 from regard.attention.summary import Summary as WeightSummary
 from regard.errors import RegardError
-from regard.view.intercept import Tracker
+from regard.view.averages import Average
+from regard.view.intercept import Computed, Edited, Tracker, paused
 from regard.view.reports import Unrecognised
 from regard.view.widths import Summary
 
@@ -138,6 +140,59 @@ def _read(number: int, entry: dict[str, Any], tensors: dict[str, Tensor]) -> Att
     return AttentionMap(**parts)
 
 
+class Recording(Tracker):
+    """Hands the calls of a model to its recorder, as edits have left them."""
+
+    def deliver(self, computed: Computed, module: nn.Module, result: Tensor, edited: Edited | None) -> Tensor:
+        """Report a call, as soon as it is edited."""
+        if self.recorder.skips(module, computed.within):
+            self.reports.calls[module] += 1
+        elif edited is None:
+            self._report(computed, result, self.call(computed, module, result))
+        else:
+            self.reports.calls[module] += 1
+            edited.receive(lambda call: self._report(computed, result, replace(call, module=module)))
+        return result
+
+    def deliver_known(self, call: AttentionCall) -> None:
+        """Report a call of which no more than the weights is known."""
+        self.recorder(call)
+
+    def _report(self, computed: Computed, result: Tensor, call: AttentionCall) -> None:
+        whole, module = call, call.module
+        assert module is not None
+        if self.recorder.gradients:
+            call = replace(call, watch=lambda receive: self._watch(computed, whole, result, receive))
+        made = None
+        try:
+            with paused():
+                made = self.recorder(call)
+        except Exception as error:  # also where it waited for an edit, the model runs on
+            self.reports.fail(type(module).__name__, error)
+        self.reports.delivered.setdefault(module, []).append(made)
+        if isinstance(computed, Average):
+            computed.record.delivered, computed.record.scores = made, None
+
+    def _watch(
+        self, computed: Computed, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
+    ) -> None:
+        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
+        if isinstance(computed, Average):
+            if computed.weights.requires_grad:
+                # A hook that holds its own tensor would keep the graph for good.
+                held = copy(computed)
+                del held.weights
+                computed.weights.register_hook(lambda gradient: receive(held.arranged(gradient, held.axes)))
+        elif call.output is not None:
+            shape, others = call.output.shape, replace(call, watch=None, output=None)
+
+            def wait() -> None:
+                if result.requires_grad:
+                    result.register_hook(lambda gradient: receive(others.weights_gradient(gradient.reshape(shape))))
+
+            self.after.append(wait)
+
+
 class Capture(AttentionMaps):
     """The attention maps of a model that ran within the block. Made by `capture`."""
 
@@ -145,12 +200,12 @@ class Capture(AttentionMaps):
         super().__init__(maps)
         self.model, self._recorder = model, recorder
         self._block = ExitStack()
-        self._tracker: Tracker | None = None
+        self._tracker: Recording | None = None
 
     def __enter__(self) -> Capture:
         if self._tracker is not None:
             raise RuntimeError("this capture is open already: make another one")
-        recorder, tracker = self._recorder, Tracker(self._recorder)
+        recorder, tracker = self._recorder, Recording(self._recorder)
         self._tracker = tracker
         self._block.enter_context(observe(lambda call: recorder(tracker.located(call))))
         self._block.enter_context(tracker)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import Dot, Mask, attend, bias, causal, keep
+from regard.attention import Dot, Mask, bias, causal, keep
 from regard.attention.capture import HIDDEN
 from regard.attention.observers import AttentionCall
 from regard.view import axes as ax
@@ -69,7 +69,8 @@ class FusedCall:
         """The call. operands: whether its output is wanted where the function does not return it."""
         call = FUSED[self.name](self, result)
         if operands and call.output is None and call.value is not None:
-            call = replace(call, output=attend(call.query, call.key, call.value, score=call.score, mask=call.mask))
+            values = call.for_each_head(call.value)
+            call = replace(call, output=call.live_weights().to(values.dtype) @ values)
         return replace(call, module=module)
 
     def back(self, output: Tensor, result: Tensor, axes: Axes) -> Tensor:

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,37 +22,62 @@ from torch.utils import _python_dispatch as dispatch_modes
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.capture import Recorder
-from regard.attention.observers import AttentionCall, edited, has_editors
+from regard.attention.observers import AttentionCall, has_editors
 from regard.view import axes as ax
 from regard.view import axis_rules
 from regard.view.averages import Average, Product, State, Weights, combined
 from regard.view.fused_calls import FINISH, FUSED, FusedCall
 from regard.view.lineage import SEVERAL, SOFTMAX, Lineage, Operation
-from regard.view.reports import Reports, constructed, is_named, passes_no_gradients, running, tensors_in
+from regard.view.reports import Reports, constructed, is_named, running, tensors_in
 
 OPERATIONS: dict[Any, Operation] = {}  # that were met so far
 # Called before each operation that is followed: raises where the work has to end. A recurrent net is one operation to
 # its caller, and thousands here.
 CHECK: ContextVar[Callable[[], None]] = ContextVar("CHECK", default=lambda: None)
-PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+Computed = Average | FusedCall
+PRODUCTS = {"bmm": (0, 1), "mm": (0, 1), "mv": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 
 
 class EditError(RuntimeError):
     """An edit that cannot be carried out where the model computes its attention."""
 
 
-class _EditFailed(Exception):
+class EditFailed(Exception):
     """Carries an error of an edit, which is the caller's, past those of following operations, which are ours."""
 
 
+@dataclass(eq=False)
+class Edited:
+    """What was made of a call, for the trackers that follow it as well.
+
+    result: what the operation returned, or what took its place · call: None: its edits are still to be made
+    """
+
+    result: Tensor
+    call: AttentionCall | None = None
+    _waiting: list[Callable[[AttentionCall], object]] = field(default_factory=list)
+
+    def receive(self, function: Callable[[AttentionCall], object]) -> None:
+        """Call a function with the call as soon as that is edited."""
+        if self.call is None:
+            self._waiting.append(function)
+        else:
+            function(self.call)
+
+    def close(self, call: AttentionCall) -> None:
+        """The call is edited."""
+        self.call, waiting, self._waiting = call, self._waiting, []
+        for function in waiting:
+            function(call)
+
+
 class Tracker(TorchDispatchMode):
-    """Follows the operations of a model within a block, and reports all of its attention in this thread.
+    """Follows the operations of a model within a block, and delivers all of its attention in this thread.
 
-    recorder: is called with it, unless there are edits; knows the model's modules, and what is wanted
-    edits: those of the calls, as long as there are any; None: calls are recorded, and not edited
+    recorder: knows the model's modules, and what is wanted · edits: of the calls; None: they stay as they are. Without
+    any, nothing is followed
 
-    reports: what is not understood
-    defer: whether edits wait for `deferred` to be taken, because gradients have to pass through them
+    reports: what is not understood · edited: the call that it edited last · paused: whether it follows nothing
     """
 
     supports_higher_order_operators = True
@@ -63,16 +87,14 @@ class Tracker(TorchDispatchMode):
         """Compiled code runs as it would without this mode."""
         return True
 
-    def __init__(self, recorder: Recorder, edits: Callable[[], object] | None = None) -> None:
+    def __init__(self, recorder: Recorder, edits: Sequence[object] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.recorder, self.paths = recorder, recorder.paths
-        self.observer = recorder if edits is None else None
-        self.active = edits or (lambda: True)
-        self.defer = False
-        self.deferred: list[tuple[Average | FusedCall, nn.Module]] = []
+        self.recorder, self.paths, self.edits = recorder, recorder.paths, edits
+        self.edited: Edited | None = None
+        self.paused = False
         self.reports = Reports(recorder)
         self.lineage = Lineage(self.reports)
-        self._after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
+        self.after: list[Callable[[], None]] = []  # what has to wait for the end of an operation
 
     def __exit__(self, *error: Any) -> None:
         """Modes that were opened later and are still open stay so, as those of other tasks of asyncio."""
@@ -89,8 +111,8 @@ class Tracker(TorchDispatchMode):
         """Run an operation, and follow it."""
         CHECK.get()()
         options = kwargs or {}
-        while self._after:
-            self._after.pop()()
+        while self.after:
+            self.after.pop()()
         if torch._C._current_graph_task_id() != -1:  # a backward pass, which may compute attention again
             return func(*args, **options)
         operation = OPERATIONS.get(func) or OPERATIONS.setdefault(func, Operation(func))
@@ -98,7 +120,8 @@ class Tracker(TorchDispatchMode):
             made = constructed(sys._getframe(1), args)
             if made is not None:
                 return made
-        if not self.active():
+        self.edited = None
+        if self.paused or (self.edits is not None and not self.edits):
             return func(*args, **options)
         if operation.is_composite and self._is_whole(operation, types, args):
             with operation.as_outside(), self:
@@ -119,7 +142,7 @@ class Tracker(TorchDispatchMode):
             return result.copy_(made) if operation.writes and made is not result else made
         except EditError:
             raise
-        except _EditFailed as failed:  # the answer would not be the one that was asked for
+        except EditFailed as failed:  # the answer would not be the one that was asked for
             raise failed.args[0] from None
         except Exception as error:
             self.reports.fail(func, error)
@@ -165,14 +188,18 @@ class Tracker(TorchDispatchMode):
     # ------------------------------------------------------------------------------------------------------- products
 
     def _multiply(self, left: Tensor, right: Tensor, result: Tensor, *, alone: bool) -> Tensor:
-        """(batch, n, k) × (batch, k, m), or without a batch."""
+        """(batch, n, k) × (batch, k, m), or without a batch, or × (k,)."""
         one, other = self.lineage.state(left), self.lineage.state(right)
+        if right.dim() == 1:
+            other = replace(other, _axes=(*other.axes, ()))
         learned_left, learned_right = one.learned > 0, other.learned > 0
         if learned_left and learned_right and (one.learned, other.learned) != (2, 2):  # learned vectors, projected
             learned_left = one.learned > other.learned
             learned_right = not learned_left
         make = axis_rules.multiplied(learned_left, learned_right, other.stage == "weights")
-        state = State(None, parents=(one, other), make=make, shape=result.shape)
+        whole = state = State(None, parents=(one, other), make=make, shape=(*result.shape, 1)[: left.dim()])
+        if result.dim() < left.dim():
+            state = State(None, parents=(whole,), make=lambda axes: axes[:-1], shape=result.shape)
         state.learned = 2 if one.learned == other.learned == 2 else 0
         self.lineage.remember(result, state)
         if learned_left or learned_right:
@@ -188,7 +215,7 @@ class Tracker(TorchDispatchMode):
             if weights.stage == "weights":
                 flipped = weights is other  # values × weights, both transposed
                 free, contracted = weights.axes[-2:][:: -1 if flipped else 1]
-                size = state.axes[-2 if flipped else -1]
+                size = whole.axes[-2 if flipped else -1]
                 clean, others = weights.before or (tensor, weights.axes), ax.flat(weights.axes[:-2])
                 average = Average(weights.record, *clean, contracted, free, others, values, size, flipped, alone)
                 if average.is_attention:
@@ -197,7 +224,7 @@ class Tracker(TorchDispatchMode):
                 weights.record.reported = True
                 reason = "exponentials are averaged before their sum is known"
                 self.reports.report(self._module(), "exp", result.shape, reason)
-        product = Product(self._module(), tuple(result.shape), state)
+        product = Product(self._module(), tuple(result.shape), whole)
         if self.recorder.operands or has_editors():
             product.left, product.right = left, right
         state.stage, state.record = "scores", product
@@ -220,7 +247,7 @@ class Tracker(TorchDispatchMode):
         """A call, from its weights to its output."""
         record, module, problem = average.record, self._module() or average.record.module, average.problem
         state.stage, state.record = "output", record
-        if record.averaged and self.observer is not None:  # other values by the same weights, which are known already
+        if record.averaged and self.edits is None:  # other values by the same weights, which are known already
             return result
         if record in self.reports.pending:
             self.reports.pending.remove(record)
@@ -234,101 +261,33 @@ class Tracker(TorchDispatchMode):
 
     # ---------------------------------------------------------------------------------------------------------- calls
 
-    def _deliver(self, computed: Average | FusedCall, module: nn.Module | None, result: Tensor) -> Tensor:
-        """Report a call; or edit it, and return what takes the place of the model's result."""
+    def _deliver(self, computed: Computed, module: nn.Module | None, result: Tensor) -> Tensor:
         if module is None:
             return result
-        needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in computed.tensors)
-        if self.observer is None and needs_gradient:  # which has to pass through the edit: that waits for autograd
-            if not self.defer:
-                raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
-            self.deferred.append((computed, module))
-            return result
-        if self.recorder.skips(module, computed.within):
-            self.reports.calls[module] += 1
-            return result
-        call = self._call(computed, module, result)
-        try:
-            changed = edited(call)
-        except Exception as error:
-            raise _EditFailed(error) from error
-        if self.observer is None:
-            return self._replaced(computed, call, changed, result)
-        if self.recorder.gradients:
-            changed = replace(changed, watch=lambda receive: self._watch(computed, changed, result, receive))
-        delivered = self.observer(changed)
-        self.reports.delivered.setdefault(module, []).append(delivered)
-        if isinstance(computed, Average):
-            computed.record.delivered, computed.record.scores = delivered, None
-        return result
+        # A call is edited once, by the first that follows it; the others take what that has made of it.
+        known = (tracker.edited for tracker in trackers())
+        edited = next((one for one in known if one is not None and one.result is result), None)
+        return self.deliver(computed, module, result, edited)
 
-    def _call(self, computed: Average | FusedCall, module: nn.Module, result: Tensor) -> AttentionCall:
+    def deliver(self, computed: Computed, module: nn.Module, result: Tensor, edited: Edited | None) -> Tensor:
+        """Report a call; or edit it, unless another tracker has, and return what takes the place of the result."""
+        raise NotImplementedError
+
+    def deliver_known(self, call: AttentionCall) -> None:
+        """Report a call of which no more than the weights is known."""
+        raise NotImplementedError
+
+    def call(self, computed: Computed, module: nn.Module, result: Tensor) -> AttentionCall:
         """A call that knows how many of its module came before."""
         axes = () if result.is_nested else self.lineage.state(result).axes
-        try:
+        with paused():
             call = computed.call(module, result, axes, self.recorder.operands or has_editors())
-        except Exception as error:
-            if self.observer is not None:
-                raise
-            reason = f"its attention is not understood: {type(error).__name__}: {error}"
-            raise EditError(f"{self._name(module)}: {reason}") from error
         self.reports.calls[module] += 1
         return replace(call, index=(id(self), self.reports.calls[module] - 1))
 
-    def _name(self, module: nn.Module) -> str:
+    def name(self, module: nn.Module) -> str:
+        """The path of a module, or the class of the model."""
         return self.paths[module] or type(module).__name__
-
-    def _replaced(
-        self, computed: Average | FusedCall, call: AttentionCall, changed: AttentionCall, result: Tensor
-    ) -> Tensor:
-        if changed.output is call.output:
-            return result
-        if changed.output is None or (isinstance(computed, Average) and not computed.alone):
-            assert call.module is not None
-            name = self._name(call.module)
-            raise EditError(f"{name}: its head outputs are not known, or added to others by the same operation")
-        problem = passes_no_gradients(sys._getframe(1), result)
-        if problem is not None:
-            raise EditError(problem)
-        state = self.lineage.state(result)
-        made = computed.back(changed.output, result, state.axes)
-        self.lineage.remember(made, State(state.axes, state.stage, state.record))
-        return made
-
-    def apply_deferred(self, result: Any) -> Any:
-        """Edit what the function that just returned has computed, so that gradients pass through the edit."""
-        deferred, self.deferred = self.deferred, []
-        active, self.active = self.active, lambda: False  # what the edit computes is not to be edited
-        try:
-            for computed, module in deferred:
-                state = self.lineage.known(result) if isinstance(result, Tensor) else None
-                if state is None or state.stage != "output":
-                    reason = "edits pass no gradients into the function that computes it: use torch.no_grad()"
-                    raise EditError(f"{self._name(module)}: {reason}")
-                call = self._call(computed, module, result)
-                result = self._replaced(computed, call, edited(call), result)
-        finally:
-            self.active = active
-        return result
-
-    def _watch(
-        self, computed: Average | FusedCall, call: AttentionCall, result: Tensor, receive: Callable[[Tensor], None]
-    ) -> None:
-        """Wait for the gradient of weights, or of an output, which has a history only when the operation is over."""
-        if isinstance(computed, Average):
-            if computed.weights.requires_grad:
-                # A hook that holds its own tensor would keep the graph for good.
-                held = copy(computed)
-                del held.weights
-                computed.weights.register_hook(lambda gradient: receive(held.arranged(gradient, held.axes)))
-        elif call.output is not None:
-            shape, others = call.output.shape, replace(call, watch=None, output=None)
-
-            def wait() -> None:
-                if result.requires_grad:
-                    result.register_hook(lambda gradient: receive(others.weights_gradient(gradient.reshape(shape))))
-
-            self._after.append(wait)
 
     def _fused(self, computed: FusedCall, result: Any) -> Any:
         """A function that attends by itself."""
@@ -357,11 +316,9 @@ class Tracker(TorchDispatchMode):
         elif name == "matmul" and stage == "weights":
             if module is None:
                 return result
-            if self.observer is None:
-                raise EditError(f"{self._name(module)}: attention between nested tensors cannot be edited")
             self.reports.calls[module] += 1
             known = record.nested.to_padded_tensor(0.0)  # (batch, heads, n, m)
-            self.observer(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
+            self.deliver_known(AttentionCall(module, known[..., :0], known.mT[..., :0], known=known))
         elif name == "matmul":
             self.lineage.remember(result, State((), "scores", Product(module, ())))
         elif stage:
@@ -384,9 +341,27 @@ class Tracker(TorchDispatchMode):
 
     def close(self) -> None:
         """Do what waits for the end of an operation, and report what is left."""
-        while self._after:
-            self._after.pop()()
+        while self.after:
+            self.after.pop()()
         self.reports.close()
+
+
+def trackers() -> list[Tracker]:
+    """Those that follow what is computed now, the first one first."""
+    return [mode for mode in dispatch_modes._get_current_dispatch_mode_stack() if isinstance(mode, Tracker)]
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Within this block no tracker that is open follows anything: what it computes is not the model's."""
+    followers = [tracker for tracker in trackers() if not tracker.paused]
+    for tracker in followers:
+        tracker.paused = True
+    try:
+        yield
+    finally:
+        for tracker in followers:
+            tracker.paused = False
 
 
 @contextmanager

@@ -6,6 +6,7 @@ are removed or the block ends. Without any, the model computes the same in every
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,10 +20,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch as dispatch_modes
 
 from regard.attention.capture import AttentionMap, Indices, Layers, Recorder, indices, is_layer, several
-from regard.attention.observers import AttentionCall
+from regard.attention.observers import AttentionCall, Part
 from regard.attention.observers import edit as open_editor
-from regard.view.intercept import EditError, Tracker, lifted
-from regard.view.reports import running
+from regard.attention.observers import edited as edited_call
+from regard.view.averages import Average
+from regard.view.intercept import Computed, Edited, EditError, EditFailed, Tracker, lifted, paused, trackers
+from regard.view.reports import passes_no_gradients, running
 
 # A function mode would switch off the fast paths of these, and so change the bits of a model without edits.
 FAST = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -56,6 +59,10 @@ class Edit:
         if self in self.owner:
             self.owner.remove(self)
 
+    def concerns(self, name: str, layer: int) -> bool:
+        """Whether a layer is among those that are edited."""
+        return self.layers is None or any(is_layer(wanted, layer, name) for wanted in self.layers)
+
     def __call__(self, change: Change, whole: Tensor, call: AttentionCall, name: str) -> Tensor:
         """(batch, heads, n, …) with its heads and queries changed."""
         heads = list(indices("heads", self.heads, whole.shape[1], name))
@@ -71,6 +78,82 @@ class Edit:
         return whole.index_copy(1, torch.tensor(heads, device=whole.device), changed.to(whole.dtype))
 
 
+class Editing(Tracker):
+    """Edits the calls of a model, as long as there are edits.
+
+    defer: whether edits through which gradients pass wait until a function of PyTorch returns: autograd sees them there
+    """
+
+    def __init__(self, recorder: Recorder, edits: list[Edit], *, defer: bool) -> None:
+        super().__init__(recorder, edits)
+        self.defer = defer
+        self.deferred: list[tuple[Computed, nn.Module, Edited]] = []
+
+    def deliver(self, computed: Computed, module: nn.Module, result: Tensor, edited: Edited | None) -> Tensor:
+        """Edit a call, by the edits of all blocks, and return what takes the place of the result."""
+        if edited is not None:
+            return result
+        self.edited = Edited(result)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in computed.tensors):
+            if not self.defer:
+                raise EditError("edits in nn.MultiheadAttention pass no gradients: run the model under torch.no_grad()")
+            self.deferred.append((computed, module, self.edited))
+            return result
+        try:
+            return self._apply(computed, module, self.edited)
+        except Exception as error:
+            raise EditFailed(error) from error
+
+    def deliver_known(self, call: AttentionCall) -> None:
+        """There is no way back from these weights to what the model goes on with."""
+        assert call.module is not None
+        raise EditError(f"{self.name(call.module)}: attention between nested tensors cannot be edited")
+
+    def apply_deferred(self, result: Any) -> Any:
+        """Edit what the function that just returned has computed, so that gradients pass through the edit."""
+        deferred, self.deferred = self.deferred, []
+        for computed, module, edited in deferred:
+            state = self.lineage.known(result) if isinstance(result, Tensor) else None
+            if state is None or state.stage != "output":
+                reason = "edits pass no gradients into the function that computes it: use torch.no_grad()"
+                raise EditError(f"{self.name(module)}: {reason}")
+            edited.result = result
+            result = self._apply(computed, module, edited)
+        return result
+
+    def check(self, edits: Sequence[Edit]) -> None:
+        """Complain about attention that edits concern and that was not understood."""
+        self.close()
+        for module, one in self.reports.unrecognised:
+            if module is None or one.operation == "unknown":  # which may be no attention
+                continue
+            if any(edit.concerns(*self.recorder.number(module)) for edit in edits):
+                raise EditError(f"{self.name(module)}: this attention is not edited: {one.reason}")
+
+    def _apply(self, computed: Computed, module: nn.Module, edited: Edited) -> Tensor:
+        """The result with its edits."""
+        result = edited.result
+        with paused():
+            try:
+                call = self.call(computed, module, result)
+            except Exception as error:
+                reason = f"its attention is not understood: {type(error).__name__}: {error}"
+                raise EditError(f"{self.name(module)}: {reason}") from error
+            changed = edited_call(call)
+            if changed.output is not call.output:
+                if changed.output is None or (isinstance(computed, Average) and not computed.alone):
+                    reason = "its head outputs are not known, or added to others by the same operation"
+                    raise EditError(f"{self.name(module)}: {reason}")
+                problem = passes_no_gradients(sys._getframe(1), result)
+                if problem is not None:
+                    raise EditError(problem)
+                edited.result = computed.back(changed.output, result, self.lineage.state(result).axes)
+        for tracker in {self, *trackers()}:
+            tracker.lineage.replace(result, edited.result)
+        edited.close(changed)
+        return edited.result
+
+
 class Intervention:
     """The edits of a model within a block. Made by `intervene`."""
 
@@ -80,7 +163,9 @@ class Intervention:
         self.model, self.edits = model, list[Edit]()
         self._numbers = Recorder(model, lambda layer: None)
         self._block: ExitStack | None = None
-        self._following, self._depths = False, (0, 0)
+        self._made: list[Edit] = []  # also those that were removed since
+        self._tracker: Editing | None = None
+        self._depths = (0, 0)
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------------ the edits
@@ -174,9 +259,10 @@ class Intervention:
             raise RuntimeError("edits hold within a block only: with regard.intervene(model) as edit: …")
         chosen = (several("heads", heads, (int,)), several("queries", queries, (int,)), several("keys", keys, (int,)))
         edit = Edit(self.edits, several("layers", layers, (int, str)), *chosen, **changes)  # type: ignore[arg-type]
-        if not self._following:
-            self._follow(self._block)
+        if self._tracker is None:
+            self._tracker = self._follow(self._block)
         self.edits.append(edit)
+        self._made.append(edit)
         return edit
 
     # ------------------------------------------------------------------------------------------------------ the block
@@ -184,24 +270,26 @@ class Intervention:
     def __enter__(self) -> Intervention:
         if self._block is not None:
             raise RuntimeError("this intervention is open already: make another one")
-        self._block, self._following = ExitStack(), False
+        self._block, self._tracker, self._made = ExitStack(), None, []
         self._depths = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
         self._block.enter_context(open_editor(self._edited))
         return self
 
-    def _follow(self, block: ExitStack) -> None:
+    def _follow(self, block: ExitStack) -> Editing:
         """Follow the model from now on: without edits not even that is done.
 
         The modes go where they would be if they had been opened with the block, below those that were opened since.
         """
-        self._following = True
-        tracker = Tracker(self._numbers, lambda: self.edits)
-        with lifted(self._depths[0], torch._C._len_torch_dispatch_stack, dispatch_modes):
+        defer = not any(isinstance(module, FAST) for module in self._numbers.paths)
+        tracker = Editing(self._numbers, self.edits, defer=defer)
+        modes = dispatch_modes._get_current_dispatch_mode_stack()
+        depth = min([self._depths[0], *map(modes.index, trackers())])  # a capture sees what the edits have made
+        with lifted(depth, torch._C._len_torch_dispatch_stack, dispatch_modes):
             block.enter_context(tracker)
-        if not any(isinstance(module, FAST) for module in self._numbers.paths):
-            tracker.defer = True
+        if defer:
             with lifted(self._depths[1], torch._C._len_torch_function_stack, function_modes):
                 block.enter_context(_Deferred(tracker))
+        return tracker
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -210,9 +298,15 @@ class Intervention:
         block, self._block = self._block, None
         block.close()
         unused = [edit for edit in self.edits if edit.used is False]
+        unseen = any(edit.used is None for edit in self.edits)
         self.edits.clear()
         self._counts.clear()
-        if kind is None and unused:
+        if kind is not None or self._tracker is None:
+            return
+        if unseen and any(hasattr(module, "_orig_mod") for module in self._numbers.paths):
+            raise EditError("compiled code cannot be edited: run the module inside it, ._orig_mod")
+        self._tracker.check(self._made)
+        if unused:
             wanted = "; ".join(repr(edit.layers) for edit in unused)
             names = ", ".join(self._numbers.names)
             raise ValueError(f"layers: {wanted} is not among those that attended and can be edited: {names}")
@@ -221,7 +315,7 @@ class Intervention:
         assert call.module is not None
         return self._numbers.number(call.module, call.within)
 
-    def _edited(self, call: AttentionCall) -> AttentionCall:
+    def _edited(self, call: AttentionCall, part: Part) -> AttentionCall:
         """The editor: a call, with what the edits make of it."""
         module = call.module if call.module is not None else running(self._numbers.paths)
         if module is None or module not in self._numbers.paths or not self.edits:
@@ -231,14 +325,12 @@ class Intervention:
         if call.index is None:  # one of `regard.attend`, which nobody else counts
             call = replace(call, index=(0, self._counts.get(name, 0)))
             self._counts[name] = self._counts.get(name, 0) + 1
-        edits: list[Edit] = []
+        edits = [edit for edit in self.edits if edit.concerns(name, layer)]
         for edit in self.edits:
-            if edit.layers is None or any(is_layer(wanted, layer, name) for wanted in edit.layers):
-                edits.append(edit)
             edit.used = edit.used or edit in edits
         weights = [(edit, edit.weights) for edit in edits if edit.weights is not None]
         outputs = [(edit, edit.output) for edit in edits if edit.output is not None]
-        if weights:
+        if weights and part == "weights":
             if call.value is None or call.output is None:
                 raise EditError(f"{name}: its values are not known")
             if call.packed:
@@ -252,7 +344,7 @@ class Intervention:
             mixed = changed[:, heads].to(value.dtype) @ value[:, heads]
             output = output.index_copy(1, heads, mixed.to(output.dtype))
             call = replace(call, known=changed, output=output.reshape(call.output.shape))
-        if outputs:
+        if outputs and part == "output":
             if call.output is None:
                 raise EditError(f"{name}: its head outputs are not known")
             output = call.for_each_head(call.output)
@@ -265,7 +357,7 @@ class Intervention:
 class _Deferred(TorchFunctionMode):
     """Edits through which gradients pass are made where autograd sees them: when a function of PyTorch returns."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: Editing) -> None:
         super().__init__()
         self.tracker = tracker
 

@@ -102,6 +102,12 @@ class Lineage:
         state.reference = weakref.ref(tensor, lambda reference: self._forget(number, reference))
         self._states[number] = state
 
+    def replace(self, tensor: Tensor, other: Tensor) -> None:
+        """What is known of a tensor holds for another, which takes its place."""
+        state = self.known(tensor)
+        if state is not None and other is not tensor:
+            self.remember(other, State(state.axes, state.stage, state.record))
+
     def _forget(self, number: int, reference: Any) -> None:
         state = self._states.get(number)
         if state is not None and state.reference is reference:
@@ -242,6 +248,8 @@ class Lineage:
             return self._weights(record, axes)
         if stage == "scores" and name in NONLINEAR:
             return self._weights(Weights(None, record), axes)
+        if stage == "total" and name == "log":
+            return State(axes, "lse", Weights(None, record.product, record.normalized))
         total = next((state for state in others if state.stage == "lse"), None)
         if name == "sub" and total is not None:
             return State(axes, "log", total.record)

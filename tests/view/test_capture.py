@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 
 import regard
 from tests.view.attending import HEADS, SIZE, Attends, Direct, Written, captured, rows
@@ -300,8 +301,17 @@ def test_nothing_stays_behind_after_an_error():
     assert len(seen) == 1
 
 
-def test_captures_within_captures():
-    model = nn.ModuleDict({"one": Direct(), "two": Direct()})
+class Flexible(Direct):
+    def forward(self, rows):
+        return flex_attention(*self.project(rows))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("make", [Direct, Flexible])
+def test_captures_within_captures(make, monkeypatch):
+    """What one of them computes is not attention of the model to another."""
+    monkeypatch.setattr("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    model = nn.ModuleDict({"one": make(), "two": make()}).requires_grad_(False)
     with regard.capture(model) as outer:
         model["one"](rows())
         with regard.capture(model["two"], heads=0) as inner:

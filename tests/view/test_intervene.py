@@ -94,22 +94,23 @@ class SelfAttention(nn.Module):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("name", ["multihead", "encoder"])
 def test_the_fast_paths_of_pytorch(name, first, fast):
-    """Against the output projection without the columns of a head."""
+    """Against the output projection with half the columns of a head; the edited call is one map."""
     model = models_of_pytorch(name)
     if name == "encoder":
         model.norm_first = first
     attention = model.self_attn if name == "encoder" else model.attention
     torch.backends.mha.set_fastpath_enabled(fast)
     try:
-        with torch.no_grad(), regard.intervene(model) as edit:
-            edit.ablate(heads=2)
+        with torch.no_grad(), regard.capture(model, operands=True) as seen, regard.intervene(model) as edit:
+            edit.scale(0.5, heads=2)
             output = model(rows())
             edit.clear()
-            attention.out_proj.weight[:, 2 * SIZE // 4 : 3 * SIZE // 4] = 0
+            attention.out_proj.weight[:, 2 * SIZE // 4 : 3 * SIZE // 4] *= 0.5
             expected = model(rows())
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
     torch.testing.assert_close(output, expected)
+    assert len(seen) == 2
 
 
 def test_gradients_through_multihead_attention_are_refused():
@@ -282,6 +283,32 @@ def test_interventions_nest_and_end_with_their_block():
         assert torch.equal(model(rows()), plain)
     with pytest.raises(RuntimeError, match="within a block only"):
         outer.ablate(heads=0)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_edits_of_nested_blocks_are_made_once_and_seen_as_they_were_made(name, inner, gradients):
+    """Also if they are random; weights before outputs, whichever block is the outer one."""
+    model, made = MODELS[name](), []
+
+    def noisy(weights):
+        made.append(weights * torch.rand_like(weights))
+        return made[-1]
+
+    one, two, capture = regard.intervene(model), regard.intervene(model), regard.capture(model, operands=True)
+    with torch.set_grad_enabled(gradients):
+        with one, two if inner else capture, capture if inner else two:
+            one.scale(0.5)
+            two.scale(0.25)
+            two.set_weights(noisy)
+            output = model(rows())
+        expected = alike(model)(rows(), lambda weights: made[0].detach(), lambda output: output * 0.125)
+    torch.testing.assert_close(output, expected)
+    (layer,) = capture
+    torch.testing.assert_close(layer.weights, made[0].detach())
+    torch.testing.assert_close(layer.output, layer.weights @ layer.value * 0.125)
+    assert len(made) == 1
 
 
 def test_steps_of_a_decoder_are_edited_at_their_positions():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 
 import regard
 from regard.view.capture import CaptureWarning
@@ -134,3 +135,40 @@ def test_weights_that_are_combined_are_reported_and_are_no_map(alone):
         model(rows())
     assert [(one.name, one.layer) for one in captured] == [("0", 0), ("4", 2)]
     assert {(one.name, one.reason) for one in captured.unrecognised} == {("2", "its weights are combined with others")}
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_edits_of_weights_that_are_combined_are_refused(gradients):
+    """But for edits of other layers."""
+    model = nn.Sequential(Direct(), Flattened(), Differential(False)).eval()
+    with torch.set_grad_enabled(gradients):
+        with regard.intervene(model) as edit:
+            edit.scale(0.5, layers=0)
+            model(rows())
+        for layers in (None, 1, "2"):
+            with pytest.raises(RuntimeError, match="2: this attention is not edited: its weights are combined"):
+                scaled(model, layers)
+
+
+def scaled(model, layers):
+    with regard.intervene(model) as edit:
+        edit.scale(0.5, layers).remove()
+        edit.scale(0.5, layers)
+        return model(rows())
+
+
+class Compiled(nn.Module):
+    """As torch.compile leaves a module: no mode sees what it computes."""
+
+    def __init__(self, module):
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, rows):
+        with _disable_current_modes():
+            return self._orig_mod(rows)
+
+
+def test_edits_of_compiled_code_are_refused():
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"run the module inside it, \._orig_mod"):
+        scaled(Compiled(Direct()), None)

@@ -261,6 +261,9 @@ WEIGHTS = {
     "exp2": lambda scores: (power := torch.exp2(scores)) / power.sum(-1, keepdim=True),
     "power": lambda scores: (power := 2.5**scores) / power.sum(-1, keepdim=True),
     "sinkhorn": sinkhorn,
+    "log-sum-exp": lambda scores: (
+        scores - (top := scores.amax(-1, True)) - (scores - top).exp().sum(-1, True).log()
+    ).exp(),
 }
 
 
@@ -277,6 +280,25 @@ def test_weights_of_distances():
             return self.weights @ value
 
     check(Near(None))
+
+
+class OneQuery(By):
+    """A sequence without a batch, and one query, which is learned or that of the last place: products with vectors."""
+
+    def __init__(self, learned):
+        super().__init__(None)
+        self.query = nn.Parameter(torch.randn(SIZE)) if learned else None
+
+    def forward(self, rows):
+        query, key, value = self.linear(rows[0]).split(SIZE, -1)
+        weights = (key.tanh() @ (query[-1] if self.query is None else self.query)).softmax(-1)
+        self.weights = self.change(weights[None, None, None])
+        return value.mT @ self.weights.flatten()
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_products_with_vectors(learned):
+    check(OneQuery(learned))
 
 
 class Mixing(By):
