@@ -81,6 +81,21 @@ def test_a_config_that_is_no_json(gpt2, content):
     refused(gpt2, "config.json")
 
 
+@pytest.mark.parametrize("model_type", [None, 1, [], ["bert"], {"bert": 1}], ids=str)
+def test_a_model_type_that_is_no_text(bert, model_type):
+    edit(bert / "config.json", model_type=model_type)
+    refused(bert, "config.json … model_type … not supported")
+
+
+@pytest.mark.parametrize("maximum", ["17", [17], {}], ids=str)
+def test_a_sentence_encoder_whose_number_of_positions_is_no_number(bert, maximum):
+    (bert / "1_Pooling").mkdir()
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (bert / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    edit(bert / "config.json", max_position_embeddings=maximum)
+    refused(bert, "config.json … max_positions")
+
+
 def test_a_config_that_is_a_folder(bert):
     (bert / "config.json").unlink()
     (bert / "config.json").mkdir()

@@ -62,10 +62,11 @@ def read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
         if step not in STEPS:
             raise UnsupportedError(f"{folder / MODULES}: a step {step!r} is not supported, only {', '.join(STEPS)}")
     max_length = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
+    are_known = isinstance(max_length, int) and isinstance(max_positions, int)  # else the model refuses the latter
     return {
         "pooling": POOLINGS[modes[0]],
         "normalized": "Normalize" in steps,
-        "max_length": min(max_length, max_positions) if isinstance(max_length, int) else None,
+        "max_length": min(max_length, max_positions) if are_known else None,
     }
 
 
