@@ -1,4 +1,9 @@
-"""The base class of what goes wrong because of a file, an option or an input, and not because of a bug."""
+"""The base class of what goes wrong because of a file, an option or an input, and not because of a bug; and messages
+that a terminal can show."""
+
+import re
+
+CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 
 
 class RegardError(Exception):
@@ -9,3 +14,8 @@ class RegardError(Exception):
 
     exit_code = 2
     keeps_lines = False
+
+
+def visible(text: str) -> str:
+    """A text for the terminal, which would carry out what names, labels and tokens of others may hold."""
+    return CONTROLS.sub("·", text)

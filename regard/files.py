@@ -12,6 +12,7 @@ import secrets
 import shutil
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,8 +187,8 @@ def _yaml_loader() -> Any:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = [key.value for key, _ in node.value if isinstance(key.value, str)]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise ContentError(f"{twice[0]}: expected once, got {names.count(twice[0])} times")
+            if twice := [(name, count) for name, count in Counter(names).items() if count > 1]:
+                raise ContentError("{}: expected once, got {} times".format(*twice[0]))
             return super().construct_mapping(node, deep)
 
     return Loader

@@ -6,6 +6,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from regard.errors import visible
+
 INTERVAL = 10.0  # seconds between lines, where there is no bar
 
 
@@ -53,4 +55,4 @@ class ProgressBar:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)

@@ -20,7 +20,7 @@ import click
 from regard import __version__
 from regard.cli import classify, curve, data, doctor, evaluate, explore, generate, look, search, tour, train, translate
 from regard.cli.options import CommandGroup
-from regard.errors import RegardError
+from regard.errors import RegardError, visible
 
 EPILOG = (
     'Completion in the shell: add  eval "$(_REGARD_COMPLETE=bash_source regard)"  to ~/.bashrc, or the same with '
@@ -104,5 +104,5 @@ def _is_raised_by_regard(error: Exception) -> bool:
 
 def _fail(message: str, code: int, *, keeps_lines: bool = False) -> int:
     sys.stdout.flush()
-    print(f"regard: {message if keeps_lines else ' '.join(message.split())}", file=sys.stderr)
+    print(f"regard: {visible(message if keeps_lines else ' '.join(message.split()))}", file=sys.stderr)
     return code

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from regard.cli.options import answers, model_and_inputs
+from regard.errors import visible
 from regard.files import to_json
 
 
@@ -28,7 +29,7 @@ def command(model: Path, inputs: Sequence[str], show: bool, as_json: bool) -> No
         label = None if row is None else classifier.labels[row.index(max(row))]
         probabilities = None if row is None else dict(zip(map(str, classifier.labels), row, strict=True))
         record = {"line": number, "input": text, "label": label, "probabilities": probabilities}
-        line = "" if row is None else f"{label}\t{max(row):.1%}\t{text}"
+        line = "" if row is None else f"{visible(str(label))}\t{max(row):.1%}\t{text}"
         print(to_json(record) if as_json else line, flush=True)
         if show and row is not None:
             from regard.view.reading import look, print_attention

@@ -59,6 +59,8 @@ def decode(path: Path, channels: int, size: tuple[int, int]) -> Pixels:
 
     if channels not in (1, 3):
         raise ImageError(f"{path}: expected 1 channel (grey) or 3 (colour), got {channels}")
+    if math.prod(size) > MAX_PIXELS:  # a model's folder may ask for any size
+        raise ImageError(f"{path}: expected a size of at most {MAX_PIXELS} pixels, got {size[0]}×{size[1]}")
     with _opened(path) as opened:
         if opened.mode in ("I", "F"):
             raise ImageError(f"{path}: expected 8 or 16 bits a channel, got 32: save it with fewer")

@@ -390,5 +390,5 @@ def _opened(path: Path, dimensions: int) -> Iterator[tuple[tuple[int, ...], File
         if len(header) != 4 + 4 * dimensions or header[:4] != bytes((0, 0, 8, dimensions)):
             raise ImageError(f"{path}: expected an idx file of bytes in {dimensions} dimensions, got another beginning")
         shape = tuple(numpy.frombuffer(header, ">u4", offset=4).tolist())
-        _check_bytes(path, shape, 1, MAX_BYTES)
+        _check_bytes(path, shape, 1, MAX_BYTES if dimensions > 1 else IN_MEMORY)  # labels are read at once
         yield shape, file

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct("<7i")
 UNKNOWN, BOS, EOS = 0, 1, 2
+LONGEST_PIECE = 256  # bytes: a piece is cut everywhere, and both parts are looked up
 
 
 def load_llama2c(folder: Path) -> Model:
@@ -160,6 +161,8 @@ def _pieces(path: Path, vocab_size: int) -> list[tuple[str, float]]:
             text = content[offset : offset + length].decode()
             if length < 0 or offset + length > len(content):
                 raise FolderError(f"{path}: ends too early, at piece {number} of {vocab_size}")
+            if length > LONGEST_PIECE:
+                raise FolderError(f"{path}: piece {number}: expected at most {LONGEST_PIECE} bytes, got {length:,}")
             offset += length
             pieces.append((special.get(number, text.replace(" ", "▁")), score))
     except (struct.error, UnicodeDecodeError, ContentError) as error:

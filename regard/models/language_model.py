@@ -28,6 +28,7 @@ from regard.models.model import evaluation
 from regard.models.packing import PackedBatch, SequenceInfo, pack
 from regard.models.positions import LearnedPositions, add_positions, alibi_slopes, check_positions, rotary_table
 from regard.models.texts import encode, padded, warn_of_cuts
+from regard.models.tokenizer_files import panics_raised
 
 
 class LanguageModel(TextClassifier, GenerativeModel):
@@ -200,6 +201,7 @@ class LanguageModel(TextClassifier, GenerativeModel):
         bos = self.config["bos"]
         return encode(self.need_tokenizer(), texts, empty=[] if bos is None else [bos], name="prompt")
 
+    @panics_raised()
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         tokenizer = self.need_tokenizer()
         text: str = tokenizer.decode(prompt + ids)  # together with the prompt: a space may belong to either

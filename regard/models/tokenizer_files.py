@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 PATIENCE = 60.0  # seconds for a trial
 MAX_PARTS, MAX_TEXT, MAX_NUMBER = 64, 4_000, 1 << 20
 MAX_WORD = 1_000  # characters
-MAX_REPLACEMENT = 128  # bytes
+MAX_PIECE = 500  # characters of a token of Unigram, which looks up every beginning of a text in it
+MAX_REPLACEMENT = 128  # bytes, characters or parts of what is put into a text
 PLAIN = (CUTS, CHARACTER, ".")  # patterns of regard's own tokenizers
 PARTS = {  # of a file, with the list in which a Sequence holds more, and the types that are known
     "normalizer": (
@@ -69,11 +70,12 @@ def read_tokenizer(path: Path) -> "Tokenizer":
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Within this block a panic of the library, which `except Exception` would not catch, is a ValueError."""
+    """Within this block errors of the library are ValueErrors: a panic, which `except Exception` would not catch, and
+    its others, which are of no kind but Exception."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"tokenizer: failed: {' '.join(str(error).split())}") from error
 
@@ -120,8 +122,9 @@ def _check_tokens(whole: dict[str, Any]) -> None:
     tokens = [token[0] if isinstance(token, list) and token else token for token in model.get("vocab") or ()]
     tokens += [token.get("content") for token in added if isinstance(token, dict)]
     longest = max((len(token) for token in tokens if isinstance(token, str)), default=0)
-    if longest > MAX_TEXT:
-        raise ContentError(f"expected tokens of at most {MAX_TEXT:,} characters, got {longest:,}")
+    limit = MAX_PIECE if isinstance(model.get("vocab"), list) else MAX_TEXT
+    if longest > limit:
+        raise ContentError(f"expected tokens of at most {limit:,} characters, got {longest:,}")
     word = model.get("max_input_chars_per_word", 0)
     if not isinstance(word, int) or word > MAX_WORD:  # of which each is cut in the time of its square
         raise ContentError(f"max_input_chars_per_word: expected at most {MAX_WORD}, got {word!r}")
@@ -133,11 +136,16 @@ def _check_lengths(parts: list[Any]) -> None:
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
-            large = {name: part[name] for name in ("vocab", "merges", "precompiled_charsmap") if name in part}
+            large = {
+                name: part[name] for name in ("vocab", "merges", "precompiled_charsmap", "pattern") if name in part
+            }
             _check_charsmap(large.get("precompiled_charsmap"))
+            if len(pattern := str(large.get("pattern"))) > MAX_TEXT:
+                raise ContentError(f"expected patterns of at most {MAX_TEXT:,} characters, got {len(pattern):,}")
             part = [*part, *(value for name, value in part.items() if name not in large)]
-        if isinstance(part, str | list) and len(part) > MAX_TEXT:
-            raise ContentError(f"expected texts and lists of at most {MAX_TEXT:,} parts, got {len(part):,}")
+        # What is put in front of every word, or stands for a list of ids in another list, multiplies.
+        if isinstance(part, str | list) and len(part) > MAX_REPLACEMENT:
+            raise ContentError(f"expected texts and lists of at most {MAX_REPLACEMENT} parts, got {len(part):,}")
         if isinstance(part, int) and part > MAX_NUMBER:
             raise ContentError(f"expected numbers of at most {MAX_NUMBER:,}, got {part:,}")
         waiting = [*waiting, *part] if isinstance(part, list) else waiting
@@ -162,6 +170,8 @@ def _growth(part: dict[str, Any]) -> int:
     if part.get("type") == "TemplateProcessing":
         single = part.get("single")
         return sum("Sequence" in piece for piece in single) if isinstance(single, list) else 1
+    if part.get("type") == "Prepend":  # to a text, and so to each part of it between two added tokens
+        return 1 + len(str(part.get("prepend")))
     pattern, replacement = part.get("pattern"), part.get("content")
     if not isinstance(pattern, dict) or not isinstance(replacement, str):
         return 1
@@ -172,11 +182,11 @@ def _growth(part: dict[str, Any]) -> int:
 
 
 def _is_plain(part: dict[str, Any]) -> bool:
-    """Whether nothing can go wrong with a part: it has no table, and no pattern but regard's own."""
+    """Whether nothing can go wrong with a part: it has no table, no pattern but regard's own, and counts nothing."""
     pattern = part.get("pattern")
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     if expression is None:
-        return part.get("type") != "Precompiled" and pattern != {"String": ""}
+        return part.get("type") not in ("Precompiled", "FixedLength") and pattern != {"String": ""}
     return isinstance(expression, str) and expression in PLAIN
 
 

@@ -19,6 +19,7 @@ from regard.data.words import spans, split
 from regard.models.generation import GenerativeModel
 from regard.models.model import evaluated
 from regard.models.texts import encode_with_warning, padded, plain
+from regard.models.tokenizer_files import panics_raised
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -88,6 +89,7 @@ class Translator(GenerativeModel):
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         return encode_with_warning(self.need_tokenizer(), texts, self.config.get("max_positions"))
 
+    @panics_raised()
     def decode_output(self, prompt: list[int], ids: list[int]) -> str:
         text: str = self.need_target_tokenizer().decode(ids)
         return text

@@ -102,7 +102,7 @@ def _literal(name: str, control: Control, value: Any) -> str:
         case Choice(values):
             if value not in values or isinstance(value, bool):
                 raise CellError(f"{name}: expected one of {', '.join(map(str, values))}, got {value!r}")
-            return repr(value)
+            return repr(values[values.index(value)])  # JSON may write 8 as 8.0, which is no size
         case Slider(low, high, _, _, whole):
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise CellError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")

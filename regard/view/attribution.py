@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import check_choice, check_size
+from regard.errors import visible
 from regard.view.display import Display, TableDisplay, shown
 from regard.view.explain import PART_METHODS, TOKEN_METHODS, Part, without_parts
 from regard.view.prediction import Forward, Prediction
@@ -134,7 +135,8 @@ class Attribution(Display):
         from rich.console import Console
         from rich.text import Text
 
-        labels, scores, text = self.labels[self.entry], self.scores[self.entry].tolist(), Text()
+        labels, scores = [*map(visible, self.labels[self.entry])], self.scores[self.entry].tolist()
+        text = Text()
         largest = max(map(abs, scores)) or 1.0
         for label, score in zip(labels, scores, strict=True):
             faded = round(255 * (1 - abs(score) / largest))
@@ -142,7 +144,8 @@ class Attribution(Display):
             text.append(label, f"black on {colour}").append(" ")
         first = sorted(range(len(scores)), key=lambda part: -abs(scores[part]))[:LISTED]
         numbers = ", ".join(f"{labels[part]} ({part}) {scores[part]:+.3g}" for part in first)
-        Console(file=file or sys.stdout, highlight=False).print(text, f"\n{self.method}: {numbers}", soft_wrap=True)
+        listed = Text(f"\n{self.method}: {numbers}")
+        Console(file=file or sys.stdout, highlight=False).print(text, listed, soft_wrap=True)
 
     def _draw(self, axes: Axes) -> None:
         from regard.view import pictures

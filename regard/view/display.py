@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from torch import Tensor
 
+from regard.errors import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -131,10 +133,12 @@ def print_table(head: Iterable[str], *rows: Iterable[str]) -> None:
     """Print a table without lines; what is too long for the terminal, such as a module's path, goes on below."""
     from rich.console import Console
     from rich.table import Column, Table
+    from rich.text import Text
 
-    table = Table(*(Column(name, overflow="fold") for name in head), box=None, pad_edge=False)
+    # As Text: of a str rich would take what stands in brackets for its markup.
+    table = Table(*(Column(Text(visible(name)), overflow="fold") for name in head), box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(table)
 
 

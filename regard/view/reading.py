@@ -9,8 +9,9 @@ and weights come from safetensors alone.
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from regard.models.classifier import ImageClassifier
 from regard.models.encoder import Encoder
 from regard.models.language_model import LanguageModel
 from regard.models.model import Model, evaluation
-from regard.models.tensors import FolderError, Tensors, UnsupportedError, read_json
+from regard.models.tensors import FolderError, Tensors, UnsupportedError, open_tensors, read_json
 from regard.models.texts import encode, plain
 from regard.models.tokenizer_files import check_tokenizer, panics_raised, read_tokenizer
 from regard.models.translator import Translator
@@ -37,6 +38,7 @@ PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 MARGIN = 14  # characters of the terminal for the name of a token in front of a row
 LONGEST = 100_000  # characters; what is longer is not tokenized only to be cut
 LARGEST = 1 << 31  # bytes of all weights
+CLAIMED = 4  # times as many parameters as are in the files: some are there once and used twice
 END = "(end)"
 OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -338,8 +340,9 @@ def _load_by_transformers(folder: Path) -> nn.Module:
         # The class that the config names, with its head; the bare model where transformers has no such class.
         kind: Any = getattr(transformers, (config.architectures or [""])[0], None)
         is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-        kind = kind if is_model and kind.config_class is type(config) else transformers.AutoModel
-        model, report = kind.from_pretrained(folder, **options)
+        is_known = is_model and kind.config_class is type(config)
+        _check_claims(folder, kind if is_known else transformers.AutoModel.from_config, config)
+        model, report = (kind if is_known else transformers.AutoModel).from_pretrained(folder, **options)
     if model.main_input_name != "input_ids":
         raise FolderError(f"{folder}: a {type(model).__name__} reads {model.main_input_name}, no text")
     # It would fill these with random numbers. What pools comes after all attention.
@@ -356,6 +359,21 @@ def _load_by_transformers(folder: Path) -> nn.Module:
                 check_tokenizer(backend.to_str().encode())
     module: nn.Module = model.eval()
     return module
+
+
+def _check_claims(folder: Path, make: Callable[[Any], nn.Module], config: Any) -> None:
+    """ValueError where a config claims more than the files hold, since transformers would fill what they lack."""
+    shapes: list[Sequence[int]] = []
+    for path in folder.glob("*.safetensors"):
+        with open_tensors(path) as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 (it has no __iter__)
+    held, layers = sum(map(math.prod, shapes)), getattr(config.get_text_config(), "num_hidden_layers", None) or 0
+    if layers > len(shapes):  # each of them would be made, if only of shapes
+        raise ValueError(f"config.json: says {layers} layers, but the files hold {len(shapes)} tensors")
+    with torch.device("meta"):
+        claimed = sum(parameter.numel() for parameter in make(config).parameters())
+    if claimed > CLAIMED * held:
+        raise ValueError(f"config.json: claims {claimed:,} parameters, but the files hold {held:,}")
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """What takes time, one thing at a time in a thread of its own, while few requests wait and pages and files do not; and
-connections that send nothing, which are closed.
+connections that send nothing or read nothing, which are closed.
 
 A client that is gone waits for nothing: its request leaves the queue, and where it is being answered, the next
 operation of PyTorch ends that. So does one that comes too late, or after too much memory was taken. What such an end
@@ -29,7 +29,7 @@ SECONDS = 120.0  # for an answer
 MEGABYTES = 6_000.0  # that an answer may take: weights are up to 2 GB, see view/reading.py, and are copied once
 INTERVAL = 0.05  # seconds between looks at the memory
 GRACE = 1.0  # seconds for what has to be put back after a LimitError
-HEADER_SECONDS = 10.0  # for a request to begin and its headers to come
+HEADER_SECONDS = 10.0  # for a request to begin and its headers to come; for a part of an answer to be read
 CONNECTIONS = 256  # open at a time
 
 
@@ -131,7 +131,8 @@ class Work:
 
 
 class Protocol(H11Protocol):
-    """HTTP by uvicorn. A connection whose next request does not come is closed, and so are those beyond CONNECTIONS."""
+    """HTTP by uvicorn. A connection whose next request does not come, or which does not read its answers, is closed,
+    and so are those beyond CONNECTIONS."""
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
@@ -139,16 +140,17 @@ class Protocol(H11Protocol):
         if len(self.connections) > CONNECTIONS:
             transport.abort()
             return
-        self.waited_for: Any = None  # the request before the one that is waited for
+        self.before: Any = None, 0  # what it waited for when it was looked at last
         self.loop.call_later(HEADER_SECONDS, self._watch)
 
     def _watch(self) -> None:
-        """Close the connection if it has sent no whole headers since the last time."""
-        waits = self.cycle is None or self.cycle.response_complete
+        """Close the connection if it has neither sent whole headers nor read any of an answer since the last time."""
+        waits = self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+        now = (self.cycle, self.transport.get_write_buffer_size()) if waits else None
         if self.transport.is_closing():
             return
-        if waits and self.waited_for is self.cycle:
+        if waits and self.before == now:
             self.transport.abort()
             return
-        self.waited_for = self.cycle if waits else self
+        self.before = now
         self.loop.call_later(HEADER_SECONDS, self._watch)

@@ -226,6 +226,12 @@ def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
     assert texts[0].startswith("ñ猫😀" if encoding in ("gb18030", "utf-8") else ("ñ", r"\u00f1\u732b\ud83d\ude00"))
 
 
+def test_an_error_cannot_command_the_terminal(tmp_path, capsys):
+    (tmp_path / "data.csv").write_text("x\x1b]0;title\x07\x9b2J,y\n1,2\n", encoding="utf-8")
+    assert main(["curve", str(tmp_path / "data.csv"), "--x", "z", "--y", "y"]) == 2
+    assert "columns: x·]0;title··2J, y" in capsys.readouterr().err
+
+
 def test_a_reader_that_leaves_is_no_error():
     command = [sys.executable, "-m", "regard", "data", "list"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:

@@ -196,6 +196,21 @@ def test_packed_zeros_take_little_memory(tmp_path):
     check_refused(read_idx, path, "claims 7×11×13 bytes, it holds more", 4_000_000)
 
 
+def test_labels_of_one_byte_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_sets, "IN_MEMORY", 1_000_000)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 3_000_000, 1, 1)))
+    labels = struct.pack(">4BI", 0, 0, 8, 1, 3_000_000) + bytes(3_000_000)
+    path.with_name("train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    check_refused(lambda path: read_images(path.parent), path, "claims 3000000×1 bytes, expected 1000000", 1_000_000)
+
+
+def test_a_size_that_is_asked_for_takes_no_memory(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(picture("PNG"))
+    check_refused(lambda path: read_image(path, 3, (30_000, 30_000)), path, "at most 64000000 pixels", 4_000_000)
+
+
 def test_a_claimed_size_takes_no_memory(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 7, 1_000_003, 61))

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
+from regard.models.foreign import _llama_tokenizer
 from tests.models import hugging
 from tests.models.cases import edit, refused, rewrite, shaken, word_tokenizer
 
@@ -79,6 +80,30 @@ def test_rotary_positions_that_are_not_supported(kind, tmp_path):
 def test_a_config_that_is_no_json(gpt2, content):
     (gpt2 / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     refused(gpt2, "config.json")
+
+
+@pytest.mark.parametrize("model_type", [None, 1, [], ["bert"], {"bert": 1}], ids=str)
+def test_a_model_type_that_is_no_text(bert, model_type):
+    edit(bert / "config.json", model_type=model_type)
+    refused(bert, "config.json … model_type … not supported")
+
+
+@pytest.mark.parametrize("maximum", ["17", [17], {}], ids=str)
+def test_a_sentence_encoder_whose_number_of_positions_is_no_number(bert, maximum):
+    (bert / "1_Pooling").mkdir()
+    (bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (bert / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    edit(bert / "config.json", max_position_embeddings=maximum)
+    refused(bert, "config.json … max_positions")
+
+
+def test_pieces_of_llama2c_are_short(tmp_path):
+    """They are cut in two everywhere: one of some megabytes would take days."""
+    pieces = [b"<unk>", b"<s>", b"</s>", b"a" * 10_000]
+    content = b"".join(struct.pack("<fi", 0.0, len(piece)) + piece for piece in pieces)
+    (tmp_path / "tokenizer.bin").write_bytes(struct.pack("<i", 10_000) + content)
+    with pytest.raises(FolderError, match=r"tokenizer\.bin: piece 3: expected at most 256 bytes, got 10,000"):
+        _llama_tokenizer(tmp_path / "tokenizer.bin", len(pieces))
 
 
 def test_a_config_that_is_a_folder(bert):

@@ -11,6 +11,7 @@ import regard
 from regard.data.tokens import KINDS, train_tokenizer
 from regard.models import tokenizer_files
 from regard.models.tensors import FolderError
+from regard.models.texts import encode
 from regard.models.tokenizer_files import panics_raised, read_tokenizer
 
 TEXT = "The cat's 12 mats\n\n  — naïve 猫, isn't it?"
@@ -86,6 +87,23 @@ HOSTILE = {
             "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 1_000,
         }
     ),
+    "a template of a thousand lists of ids": words(
+        post_processor={
+            "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "a", "type_id": 0}}] * 1_000, "pair": [],
+            "special_tokens": {"a": {"id": "a", "ids": [1] * 4_000, "tokens": ["a"] * 4_000}},
+        }
+    ),
+    "texts in front of each other": words(normalizer=sequence(*[{"type": "Prepend", "prepend": "a" * 100}] * 60)),
+    "long tokens that begin alike": words(
+        model={"type": "Unigram", "unk_id": 0, "vocab": [["a" * length, -1.0] for length in range(1, 2_000)]}
+    ),
+    "a long mark of parts of words": words(
+        model={
+            "type": "WordPiece", "vocab": WORDS, "unk_token": "[UNK]", "max_input_chars_per_word": 100,
+            "continuing_subword_prefix": "a" * 3_000,
+        }
+    ),
+    "words of no length": words(pre_tokenizer={"type": "FixedLength", "length": 0}),
     "nesting": words(normalizer=[[]] * 3),
     "a list": [],
     "no model": {},
@@ -175,6 +193,25 @@ def test_a_panic_is_an_error_like_any_other():
         raise PanicException("at\nline 3")
     with pytest.raises(KeyboardInterrupt), panics_raised():
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"type": "Unigram", "unk_id": None, "vocab": [["a", 0.0]]}, {"type": "WordLevel", "vocab": {}, "unk_token": "?"}],
+    ids=lambda model: model["type"],
+)
+def test_a_word_for_which_there_is_no_token_is_a_value_error(tmp_path, model):
+    tokenizer = read_tokenizer(write(tmp_path / "tokenizer.json", words(model=model)))
+    with pytest.raises(ValueError, match="tokenizer: failed: "):
+        encode(tokenizer, ["dog"])
+
+
+def test_a_decoder_that_fails_is_a_value_error(tmp_path):
+    model = regard.LanguageModel(5, 8, 1, 2)
+    decoder = {"type": "Strip", "content": "a", "start": 0, "stop": 2}  # of tokens with at least so many letters
+    model.tokenizer = read_tokenizer(write(tmp_path / "tokenizer.json", words(decoder=decoder)))
+    with pytest.raises(ValueError, match="tokenizer: failed: "):
+        model.generate("a b", max_new_tokens=2)
 
 
 def test_a_folder_with_a_hostile_tokenizer_is_refused(tmp_path):

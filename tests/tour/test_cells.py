@@ -89,12 +89,12 @@ def test_a_text_is_a_text_whatever_stands_in_it(text):
 
 @pytest.mark.parametrize("section", sections.load(), ids=lambda section: section.number)
 def test_controls_of_the_tour_draw_for_other_values(section):
-    """The ends of every slider, every choice."""
+    """The ends of every slider, every choice; whole numbers also as 8.0, which JSON takes for the same."""
     for control in section.controls:
         name = control.line.split("=")[0].strip()
         values = getattr(control.values, "values", None) or [
             getattr(control.values, end) for end in ("low", "high") if hasattr(control.values, end)
         ]
-        for value in values or ["the cat sat"]:
+        for value in [*values, *(float(value) for value in values if type(value) is int)] or ["the cat sat"]:
             variables = cells.run_plain(section, cells.controlled(section, {name: value}))
             assert "<svg" in section.show(cells.SimpleNamespace(**variables)).svg("en")

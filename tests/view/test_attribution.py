@@ -14,6 +14,7 @@ from torch import nn
 import regard
 from regard.attention.numbers import rollout
 from regard.view.capture import CaptureWarning
+from regard.view.display import print_table
 from regard.view.explain import PART_METHODS, TOKEN_METHODS
 from tests.view import lens
 
@@ -322,6 +323,14 @@ def test_a_layer_that_is_removed_lets_the_stream_pass():
 
 
 # ------------------------------------------------------------------------------------------------------------- as shown
+
+
+def test_tokens_are_neither_markup_nor_commands_in_the_terminal(capsys):
+    regard.Attribution(torch.tensor([[3.0, -3.0]]), [["[/b]", "a\x1b[2J"]], "a_method").print()
+    assert "[/b] a·[2J" in (printed := capsys.readouterr().out)
+    assert "[/b] (0) +3, a·[2J (1) -3" in printed
+    print_table(["[red]"], ["[/b]"], ["a\x1b[2J"])
+    assert capsys.readouterr().out.split() == ["[red]", "[/b]", "a·[2J"]
 
 
 def test_the_largest_score_has_the_full_colour(monkeypatch):

@@ -327,6 +327,11 @@ def test_folders_that_are_refused(tmp_path):
     edit(folder / "config.json", hidden_size=48)
     refused(folder, f"{folder}: … missing … or has another shape")
 
+    for name, claimed in {"num_hidden_layers": 100_000, "vocab_size": 1 << 40, "intermediate_size": 1 << 40}.items():
+        folder, _ = saved(tmp_path / name, "GPTNeoXForCausalLM")
+        edit(folder / "config.json", **{name: claimed})
+        refused(folder, f"{folder}: transformers … config.json: … but the files hold")
+
     folder, _ = saved(tmp_path / "unknown", "GPTNeoXForCausalLM")
     edit(folder / "config.json", model_type="gpt5")
     refused(folder, f"{folder}: transformers … cannot read it: … gpt5")

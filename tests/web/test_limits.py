@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -293,9 +293,23 @@ def test_headers_that_drip_are_not_waited_for(monkeypatch):
 def _sends(connection, content):
     try:
         connection.sendall(content)
+    except TimeoutError:
+        return True
     except OSError:
         return False
     return True
+
+
+def test_answers_that_nobody_reads_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr(work, "HEADER_SECONDS", 0.3)
+    with serving(port=8_680) as served, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect(("127.0.0.1", served.port))
+        head = f"GET /static/page.js HTTP/1.1\r\nhost: 127.0.0.1:{served.port}\r\n\r\n".encode()
+        connection.settimeout(0.1)
+        with suppress(TimeoutError):  # the server reads no more while its answers wait
+            connection.sendall(head * 2_000)
+        until(lambda: not _sends(connection, b"x"))
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):

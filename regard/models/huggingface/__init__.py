@@ -29,7 +29,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> Model:
     """The model in a Hugging Face folder."""
     path = folder / "config.json"
     model_type = config["model_type"]
-    if model_type not in ARCHITECTURES:
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         reason = f"model_type {model_type!r} is not supported, only {', '.join(ARCHITECTURES)}"
         raise UnsupportedError(f"{path}: {reason}; {ELSEWHERE}")
     architecture = ARCHITECTURES[model_type]

@@ -47,7 +47,7 @@ POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}
 STEPS = ("Transformer", "Pooling", "Normalize")
 
 
-def read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
+def read_sentence_files(folder: Path, max_positions: Any) -> dict[str, Any]:
     """How an encoder pools, whether its vectors have length 1, and how long a text may be."""
     if not (folder / POOLING).exists():
         return {"pooling": "mean", "normalized": False}  # as sentence-transformers reads such a folder
@@ -62,10 +62,12 @@ def read_sentence_files(folder: Path, max_positions: int) -> dict[str, Any]:
         if step not in STEPS:
             raise UnsupportedError(f"{folder / MODULES}: a step {step!r} is not supported, only {', '.join(STEPS)}")
     max_length = read_json(folder / TEXTS).get("max_seq_length") if (folder / TEXTS).exists() else None
+    if not isinstance(max_length, int) or not isinstance(max_positions, int):  # the model refuses the latter
+        max_length = None
     return {
         "pooling": POOLINGS[modes[0]],
         "normalized": "Normalize" in steps,
-        "max_length": min(max_length, max_positions) if isinstance(max_length, int) else None,
+        "max_length": None if max_length is None else min(max_length, max_positions),
     }
 
 
