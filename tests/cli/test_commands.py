@@ -213,7 +213,7 @@ def test_streams_that_are_closed_are_no_error(words):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gb18030", "utf-8"])
 def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
     """As JSON reads it; bytes of a name that are no text come out as they came in."""
-    moon = machine.Machine({"ñ猫😀": "1"}, "\udcffMoon", 2, None, None, [])
+    moon = machine.Machine({"ñ猫😀": "1"}, "\udcffMoon", 2, None, None, None, [])
     monkeypatch.setattr(machine, "examine", lambda progress: moon)
     texts = []
     for more in ([], ["--json"]):
