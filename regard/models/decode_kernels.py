@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from regard.arguments import has_values
 from regard.attention.threads import load_kernels, run_task
+from regard.attention.tracing import in_transform
 
 FEW = 8  # rows; with more of them PyTorch's products are faster
 SHARE = 1 << 18  # numbers of a matrix that are worth waking a thread for
@@ -59,7 +60,7 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(rows, weight, bias)
     outputs, size = weight.shape
     worth = rows.numel() > FEW * size and rows.numel() * outputs >= WORTH
-    if worth and is_mkl_slow() and _has_float32(rows, weight, bias):
+    if worth and is_mkl_slow() and _has_float32(rows, weight, bias) and not in_transform():
         if torch.is_grad_enabled():
             result: Tensor = _Product.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
             return result

@@ -5,6 +5,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from regard.models import decode_kernels
 from regard.models.decode_kernels import Linear, product
@@ -74,6 +75,7 @@ def test_products_by_onednn_have_second_derivatives_and_notice_changes(by_onednn
         loss.backward()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")  # forward-mode differentiation calls it
 def test_where_onednn_has_no_product_pytorch_has(by_onednn):
     """Other dtypes, transforms, shapes without numbers, autocast, a graph: what Linear does is what nn.Linear does."""
     rows, linear = torch.randn(BATCH, N, 13), Linear(13, 11)
@@ -83,6 +85,9 @@ def test_where_onednn_has_no_product_pytorch_has(by_onednn):
         torch.func.grad(lambda rows: linear(rows).sum())(rows), linear.weight.sum(0).expand_as(rows)
     )
     torch.testing.assert_close(torch.compile(linear, backend="eager", fullgraph=True)(rows), plain)
+    with forward_ad.dual_level():
+        dual = linear(forward_ad.make_dual(rows, rows))
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, rows @ linear.weight.T)
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(rows).dtype == torch.bfloat16
     assert linear.to("meta")(rows.to("meta")).shape == plain.shape
