@@ -170,8 +170,7 @@ ROWS = (
         vision,
         at_least=1.0,
         bound="products",
-        why="Both are the same matrix products for the most part. Here queries, keys and values are one product, whose "
-        "gradient has to be joined from three.",
+        why="Both are the same matrix products for the most part, and the rest differs from run to run.",
         share=0.9,
     ),
     Row(
