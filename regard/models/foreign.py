@@ -40,7 +40,7 @@ def load_llama2c(folder: Path) -> Model:
     model = build("LanguageModel", arguments, path)
     assign(model, _llama_state(arguments, path))
     if (folder / "tokenizer.bin").exists():
-        model.tokenizer = _llama_tokenizer(folder / "tokenizer.bin", arguments["vocab_size"])
+        model.tokenizer = llama_tokenizer(folder / "tokenizer.bin", arguments["vocab_size"])
     return model
 
 
@@ -125,7 +125,7 @@ def _to_halves(weight: Tensor, head_size: int) -> Tensor:
     return weight.view(-1, head_size // 2, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def _llama_tokenizer(path: Path, vocab_size: int) -> "Tokenizer":
+def llama_tokenizer(path: Path, vocab_size: int) -> "Tokenizer":
     """The pieces of tokenizer.bin as byte-pair encoding: the two neighbours with the best score are joined first."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 

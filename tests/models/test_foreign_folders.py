@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard import Encoder, FolderError, LanguageModel, ResNet, Seq2Seq, load
-from regard.models.foreign import _llama_tokenizer
+from regard.models.foreign import llama_tokenizer
 from tests.models import hugging
 from tests.models.cases import edit, refused, rewrite, shaken, word_tokenizer
 
@@ -103,7 +103,7 @@ def test_pieces_of_llama2c_are_short(tmp_path):
     content = b"".join(struct.pack("<fi", 0.0, len(piece)) + piece for piece in pieces)
     (tmp_path / "tokenizer.bin").write_bytes(struct.pack("<i", 10_000) + content)
     with pytest.raises(FolderError, match=r"tokenizer\.bin: piece 3: expected at most 256 bytes, got 10,000"):
-        _llama_tokenizer(tmp_path / "tokenizer.bin", len(pieces))
+        llama_tokenizer(tmp_path / "tokenizer.bin", len(pieces))
 
 
 def test_a_config_that_is_a_folder(bert):
