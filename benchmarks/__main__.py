@@ -32,7 +32,7 @@ the one in which regard does worst, and its name. *At best* is the share of rega
 its matrix products alone, or the bytes that have to be read, at the memory's bandwidth; 1 would leave nothing to
 gain. *Aim* was set before the measurement, and **no** says that it was missed; below the table stands why. Rows
 `ablation/…` are regard against its own plain way. On AMD's processors with AVX-512 the models of regard multiply by
-oneDNN where PyTorch takes MKL, which is slower there (`ablation/products`): on Intel's, expect less of them.
+oneDNN where PyTorch takes MKL, which is slower there (`ablation/products`): on others they do not.
 
 Made by `make bench` from what it measured (`benchmarks/measured.json`), and not by hand. `make bench ROW=dot`
 measures those rows again that have this in their names (the last column)."""
